@@ -1,0 +1,190 @@
+// Starts the bridge of cursor-sdk with what ChatCursor needs and Python's SDK has no words for:
+// a store in memory for each agent, the agent's own system prompt, an executor that is kept warm
+// without a model call, no hidden retries, and an end as soon as the parent process has gone.
+//
+// It uses only what the wheel's `@cursor/sdk` exports, and changes nothing on disk.
+
+import { randomUUID } from "node:crypto";
+import { readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+// The entry among an agent's options (`agents`, a map that reaches the bridge unchanged) that
+// carries what is wanted of this agent. It is taken out again before the SDK sees the options.
+const MARK = "langchain-cursor";
+
+function take(name) {
+  const value = process.env[name];
+  delete process.env[name];
+  if (!value) throw new Error(`${name} is not set`);
+  return value;
+}
+
+const root = take("LANGCHAIN_CURSOR_BRIDGE_ROOT");
+const scratch = take("LANGCHAIN_CURSOR_SCRATCH");
+const parent = Number(take("LANGCHAIN_CURSOR_PARENT"));
+
+endWithParent();
+const sdk = await load("node_modules/@cursor/sdk/dist/esm/index.js");
+const platform = await sdk.createAgentPlatform({ localStore: memoryStore() });
+if (typeof platform.prewarmLocalWorkspace !== "function") {
+  throw new Error("this version of @cursor/sdk cannot prewarm an executor");
+}
+replaceCreate();
+const { version } = JSON.parse(
+  readFileSync(join(root, "node_modules/@cursor/sdk/package.json"), "utf8"),
+);
+process.stderr.write(`langchain-cursor-extension ready ${JSON.stringify({ sdk: version })}\n`);
+await load("dist/bin/cursor-sdk-bridge.js");
+
+function load(path) {
+  return import(pathToFileURL(join(root, path)).href);
+}
+
+// On POSIX the parent is dead when this process has another parent; the end of stdin tells at
+// once, but a process forked off the parent may hold the other end of that pipe open. On Windows
+// a parent's id stays the same, and the end of stdin is the only sign.
+function endWithParent() {
+  const orphaned = () => process.platform !== "win32" && process.ppid !== parent;
+  const leave = () => {
+    if (orphaned()) rmSync(scratch, { recursive: true, force: true });
+    process.exit(0);
+  };
+  // The kernel closes a dying parent's pipes shortly before it gives its children away.
+  process.stdin.on("close", () => setTimeout(leave, 100));
+  process.stdin.on("error", () => {});
+  process.stdin.resume();
+  setInterval(() => orphaned() && leave(), 1000).unref();
+}
+
+function replaceCreate() {
+  const create = sdk.Agent.create.bind(sdk.Agent);
+  sdk.Agent.create = async (options) => {
+    const { [MARK]: mark, ...agents } = options?.agents ?? {};
+    if (mark === undefined) return create(options);
+    const wish = JSON.parse(mark.prompt);
+    const own = {
+      ...options,
+      // `enableAgentRetries` is part of the executor's key: the same for agents and leases.
+      local: { ...options.local, store: memoryStore(), enableAgentRetries: false },
+    };
+    if (Object.keys(agents).length > 0) own.agents = agents;
+    else delete own.agents;
+    if (wish.systemPrompt !== undefined) own.systemPrompt = wish.systemPrompt;
+    return wish.prewarm ? lease(own) : create(own);
+  };
+}
+
+// To the bridge a lease is an agent that is only ever closed.
+async function lease(options) {
+  const release = await platform.prewarmLocalWorkspace(options);
+  return {
+    agentId: `lease-${randomUUID()}`,
+    model: options.model,
+    close() {},
+    [Symbol.asyncDispose]: release,
+  };
+}
+
+// A store that lives and dies with its agent: nothing reaches the disk, and reading the events
+// after an offset costs the events read, not all of them.
+function memoryStore() {
+  const agents = new Map();
+  const runs = new Map();
+  const events = new Map();
+  const blobs = new Map();
+  const wanted = (ids, id) => !ids?.length || ids.includes(id);
+  return sdk.composeLocalAgentStore({
+    agents: {
+      get: async ({ agentId }) => agents.get(agentId) ?? null,
+      create: async ({ agent }) => (agents.set(agent.agentId, agent), agent),
+      update: async ({ agent }) => (agents.set(agent.agentId, agent), agent),
+      delete: async ({ filter }) => {
+        for (const [id, agent] of agents) {
+          if (wanted(filter.agentIds, id) && (!filter.cwd || filter.cwd === agent.cwd)) {
+            agents.delete(id);
+          }
+        }
+      },
+      list: async (input) => sdk.paginateAgentDocuments([...agents.values()], input?.filter),
+    },
+    runs: {
+      get: async ({ runId }) => runs.get(runId) ?? null,
+      create: async ({ run }) => (runs.set(run.runId, run), run),
+      update: async ({ run }) => (runs.set(run.runId, run), run),
+      delete: async ({ filter }) => {
+        for (const [id, run] of runs) {
+          if (wanted(filter.agentIds, run.agentId) && wanted(filter.runIds, id)) runs.delete(id);
+        }
+      },
+      list: async (input) => {
+        const filter = input?.filter;
+        const found = [...runs.values()].filter(
+          (run) => wanted(filter?.agentIds, run.agentId) && wanted(filter?.runIds, run.runId),
+        );
+        return sdk.paginateRunDocuments(found, filter);
+      },
+    },
+    runEvents: {
+      append: async (input) => {
+        const { runId, eventType, payload, payloadRef, idempotencyKey } = input;
+        const log = events.get(runId) ?? { items: [], keys: new Map() };
+        events.set(runId, log);
+        const known = idempotencyKey == null ? undefined : log.keys.get(idempotencyKey);
+        if (known) return known;
+        const seq = log.items.length + 1;
+        const event = {
+          runId,
+          seq,
+          offset: String(seq),
+          eventType,
+          payload: payload ?? null,
+          payloadRef: payloadRef ?? null,
+          idempotencyKey: idempotencyKey ?? null,
+          createdAt: Date.now(),
+        };
+        log.items.push(event);
+        if (idempotencyKey != null) log.keys.set(idempotencyKey, event);
+        return event;
+      },
+      list: async ({ runId, afterOffset, limit }) => {
+        const log = events.get(runId)?.items ?? [];
+        const start = afterOffset ? Number(afterOffset) : 0;
+        const items = log.slice(start, limit === undefined ? undefined : start + limit);
+        return { items, nextOffset: items.at(-1)?.offset };
+      },
+      delete: async ({ filter }) => {
+        for (const runId of [...events.keys()]) {
+          if (wanted(filter.runIds, runId)) events.delete(runId);
+        }
+      },
+    },
+    checkpoints: {
+      get: async ({ agentId, blobId }) => blobs.get(agentId)?.get(blobId) ?? null,
+      create: async (input) => put(blobs, input),
+      update: async (input) => put(blobs, input),
+      delete: async ({ filter }) => {
+        for (const [agentId, own] of blobs) {
+          if (!wanted(filter.agentIds, agentId)) continue;
+          for (const blobId of [...own.keys()]) {
+            if (wanted(filter.blobIds, blobId)) own.delete(blobId);
+          }
+        }
+      },
+      list: async (input) => {
+        const filter = input?.filter;
+        const ids = [...blobs]
+          .filter(([agentId]) => wanted(filter?.agentIds, agentId))
+          .flatMap(([, own]) => [...own.keys()])
+          .filter((blobId) => wanted(filter?.blobIds, blobId));
+        return sdk.paginateCheckpointBlobIds(ids, filter);
+      },
+    },
+  });
+}
+
+function put(blobs, { agentId, blobId, data }) {
+  const own = blobs.get(agentId) ?? new Map();
+  blobs.set(agentId, own);
+  own.set(blobId, data);
+}

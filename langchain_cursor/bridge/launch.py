@@ -1,0 +1,293 @@
+"""Starting a bridge and connecting to it: with the extension, stock, or the user's own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx
+
+from langchain_cursor.agents import Capabilities, capabilities
+from langchain_cursor.bridge.process import (
+    EXTENSION,
+    START_TIMEOUT,
+    BridgeProcess,
+    environment,
+    node,
+    vendored,
+)
+from langchain_cursor.errors import CursorStartupError
+
+if TYPE_CHECKING:
+    from langchain_cursor.scratch import Scratch
+
+logger = logging.getLogger("langchain_cursor")
+
+SdkLoader = Callable[[], ModuleType]
+
+# Node closes an idle connection after 5 s; one that is reused at that moment fails.
+_KEEPALIVE_EXPIRY = 4.0
+# A bridge with nothing to say sends an empty event every 15 s once the run has begun; before that
+# it builds the executor in silence.
+SILENCE_TIMEOUT = 90.0
+_TIMEOUT = httpx.Timeout(SILENCE_TIMEOUT, connect=10.0, pool=None)
+
+
+@dataclass(frozen=True)
+class BridgeSettings:
+    """What decides which bridge serves a model; equal settings share one bridge.
+
+    Args:
+        api_key: The account's key.
+        backend: Cursor's backend, or None for the SDK's default.
+        extension: Whether to start the bridge with the extension.
+        loader: Returns the SDK module; None imports `cursor_sdk`.
+        own_command: The user's own bridge launcher (CURSOR_SDK_BRIDGE_BIN).
+        own_url: The user's own running bridge (CURSOR_SDK_BRIDGE_URL).
+        own_token: Its token (CURSOR_SDK_BRIDGE_TOKEN).
+        catalog: The user's own model catalog (CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON).
+    """
+
+    api_key: str = field(repr=False)
+    backend: str | None = None
+    extension: bool = True
+    loader: SdkLoader | None = None
+    own_command: str | None = None
+    own_url: str | None = None
+    own_token: str | None = field(default=None, repr=False)
+    catalog: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_environment(
+        cls,
+        api_key: str,
+        backend: str | None = None,
+        extension: bool = True,
+        loader: SdkLoader | None = None,
+    ) -> BridgeSettings:
+        """Complete the settings with what the SDK's environment variables say now."""
+        url = os.environ.get("CURSOR_SDK_BRIDGE_URL") or None
+        return cls(
+            api_key=api_key,
+            backend=backend or os.environ.get("CURSOR_BACKEND_URL") or None,
+            extension=extension,
+            loader=loader,
+            own_command=os.environ.get("CURSOR_SDK_BRIDGE_BIN", "").strip() or None,
+            own_url=url,
+            own_token=os.environ.get("CURSOR_SDK_BRIDGE_TOKEN") if url else None,
+            catalog=os.environ.get("CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON"),
+        )
+
+
+class Bridge:
+    """A bridge that is ready, and the client that talks to it.
+
+    Args:
+        sdk: The SDK module.
+        client: Its `AsyncClient`.
+        can: What this SDK and bridge can carry.
+        process: The process, unless the bridge is the user's own running one.
+        http: The HTTP client under `client`.
+    """
+
+    def __init__(
+        self,
+        sdk: ModuleType,
+        client: Any,
+        can: Capabilities,
+        process: BridgeProcess | None,
+        http: httpx.AsyncClient,
+    ) -> None:
+        self.sdk = sdk
+        self.client = client
+        self.can = can
+        self.process = process
+        self._lost = asyncio.Event()
+        self._http = http
+
+    @property
+    def lost(self) -> bool:
+        """Whether the bridge has ended, or counts as ended."""
+        return self._lost.is_set()
+
+    def lose(self) -> None:
+        """Count it as ended: nothing is sent to it any more."""
+        self._lost.set()
+
+    async def has_ended(self, wait: float = 0.25) -> bool:
+        """Whether the process has gone, allowing its end `wait` seconds to be noticed."""
+        if self.process is not None:
+            with anyio.move_on_after(wait):
+                await self._lost.wait()
+        return self.lost
+
+    async def aclose(self) -> None:
+        """Close the connections and end the process."""
+        self.lose()
+        await self._http.aclose()
+        if self.process is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.process.end)
+
+
+async def start_bridge(
+    settings: BridgeSettings,
+    scratch: Scratch,
+    track: Callable[[BridgeProcess], None],
+    on_exit: Callable[[BridgeProcess], None],
+) -> Bridge:
+    """Start a bridge, or connect to the user's own, and wait until it is ready.
+
+    Args:
+        settings: Which bridge.
+        scratch: Where it may write.
+        track: Called with each process as soon as it exists, so that its end is certain.
+        on_exit: Called on the running loop when the process has ended.
+
+    Raises:
+        CursorStartupError: No bridge starts on this machine.
+        Exception: Whatever the SDK loader raises, as it is.
+    """
+    loop = asyncio.get_running_loop()
+    spawn = _Spawn(settings, scratch, track, on_exit)
+    if settings.loader is not None:
+        sdk = await loop.run_in_executor(None, settings.loader)
+        root = vendored(getattr(sdk, "__file__", None))
+        process = None if settings.own_url else await spawn.ready(spawn.start(root))
+    else:
+        # Node needs longer to load than Python: import while it does.
+        spec = find_spec("cursor_sdk")
+        root = vendored(spec.origin if spec else None)
+        started = None if settings.own_url else spawn.start(root)
+        sdk = await loop.run_in_executor(None, _import_sdk)
+        process = None if started is None else await spawn.ready(started)
+    return _connect(settings, sdk, process)
+
+
+def _import_sdk() -> ModuleType:
+    import cursor_sdk
+
+    return cursor_sdk
+
+
+def _connect(settings: BridgeSettings, sdk: ModuleType, process: BridgeProcess | None) -> Bridge:
+    if process is None:
+        if not settings.own_token:
+            raise CursorStartupError(
+                "CURSOR_SDK_BRIDGE_URL names a bridge of your own: set CURSOR_SDK_BRIDGE_TOKEN "
+                "to its token too."
+            )
+        endpoint = sdk.BridgeEndpoint(url=settings.own_url, auth_token=settings.own_token)
+    else:
+        endpoint = sdk.BridgeEndpoint.from_discovery(process.discovery.result())
+    http = httpx.AsyncClient(
+        timeout=_TIMEOUT,
+        trust_env=False,  # a proxy from the environment must not get loopback calls and the token
+        follow_redirects=False,
+        limits=httpx.Limits(
+            max_connections=None,
+            max_keepalive_connections=32,
+            keepalive_expiry=_KEEPALIVE_EXPIRY,
+        ),
+    )
+    client = sdk.AsyncClient(
+        endpoint,
+        timeout=_TIMEOUT,
+        http_client=http,
+        # Else the SDK takes the bridge for a foreign one and refuses to cancel runs.
+        allow_api_key_env_fallback=True,
+    )
+    version = process.extension["sdk"] if process is not None and process.extension else None
+    return Bridge(sdk, client, capabilities(sdk, version), process, http)
+
+
+class _Spawn:
+    """Starts the process of one bridge: with the extension, and stock if that does not come up."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        scratch: Scratch,
+        track: Callable[[BridgeProcess], None],
+        on_exit: Callable[[BridgeProcess], None],
+    ) -> None:
+        self._settings = settings
+        self._scratch = scratch
+        self._track = track
+        self._on_exit = on_exit
+        self._loop = asyncio.get_running_loop()
+        self._fallback: Path | None = None
+
+    def start(self, root: Path | None) -> BridgeProcess:
+        own = self._settings.own_command
+        if own:
+            command = Path(own).expanduser()
+            if not command.is_file():
+                raise CursorStartupError(f"CURSOR_SDK_BRIDGE_BIN={own!r} is not a file.")
+            return self._run([str(command)])
+        if root is None:
+            found = shutil.which("cursor-sdk-bridge")
+            if found is None:
+                raise CursorStartupError(
+                    "The installed cursor-sdk has no bridge for this platform. Install a wheel "
+                    "that has one, or set CURSOR_SDK_BRIDGE_BIN to a bridge of your own."
+                )
+            return self._run([found])
+        if not self._settings.extension:
+            return self._stock(root)
+        self._fallback = root
+        return self._run(
+            [_executable(root), str(EXTENSION)],
+            LANGCHAIN_CURSOR_BRIDGE_ROOT=str(root),
+            LANGCHAIN_CURSOR_SCRATCH=str(self._scratch.root),
+            LANGCHAIN_CURSOR_PARENT=str(os.getpid()),
+        )
+
+    async def ready(self, process: BridgeProcess) -> BridgeProcess:
+        try:
+            await process.ready(START_TIMEOUT)
+        except CursorStartupError as error:
+            await self._loop.run_in_executor(None, process.end)
+            root, self._fallback = self._fallback, None
+            if root is None:
+                raise
+            logger.warning(
+                "The bridge does not start with ChatCursor's extension; the stock bridge serves, "
+                "more slowly and with system messages in the prompt. %s",
+                error,
+            )
+            return await self.ready(self._stock(root))
+        return process
+
+    def _stock(self, root: Path) -> BridgeProcess:
+        return self._run([_executable(root), str(root / "dist" / "bin" / "cursor-sdk-bridge.js")])
+
+    def _run(self, command: list[str], **extra: str) -> BridgeProcess:
+        scratch = self._scratch
+        argv = [*command, "--workspace", str(scratch.workspace)]
+        argv += ["--state-root", str(scratch.root / "state")]
+        env = environment(scratch.root, self._settings.backend) | extra
+        process = BridgeProcess(argv, env, self._ended, secrets=[self._settings.api_key])
+        self._track(process)
+        return process
+
+    def _ended(self, process: BridgeProcess) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._on_exit, process)
+        except RuntimeError:  # the loop has closed before the process ended
+            return
+
+
+def _executable(root: Path) -> str:
+    path = node(root)
+    if not os.access(path, os.X_OK):  # some installers drop the bit
+        path.chmod(0o755)
+    return str(path)

@@ -1,0 +1,229 @@
+"""The bridge process: its command, its start, its stderr and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from langchain_cursor.errors import CursorStartupError
+
+logger = logging.getLogger("langchain_cursor.bridge")
+
+READY = "cursor-sdk-bridge ready "
+EXTENSION_READY = "langchain-cursor-extension ready "
+EXTENSION = Path(__file__).with_name("extension.mjs")
+
+# Start-up was 0.7 to 1.0 s on two cores (cursor-sdk 1.1.0); a cold, busy machine needs more.
+START_TIMEOUT = 30.0
+_LONGEST_LINE = 65536  # bytes kept of a line that does not end
+
+
+def vendored(sdk_file: str | None) -> Path | None:
+    """The directory of the bridge inside an installed cursor-sdk, or None if it has none.
+
+    Args:
+        sdk_file: `__file__` of the SDK's package.
+    """
+    if not sdk_file:
+        return None
+    root = Path(sdk_file).resolve().parent / "_vendor" / "bridge"
+    return root if node(root).is_file() else None
+
+
+def node(root: Path) -> Path:
+    """The Node executable in the bridge's directory."""
+    return root / "bin" / ("node.exe" if sys.platform == "win32" else "node")
+
+
+def environment(scratch: Path, backend: str | None) -> dict[str, str]:
+    """The environment of a bridge: this process's, with everything it writes moved to scratch.
+
+    The key travels in requests, so CURSOR_API_KEY is left out: the bridge must never answer with
+    an account other than the one asked for.
+    """
+    env = {name: value for name, value in os.environ.items() if name != "CURSOR_API_KEY"}
+    env.setdefault("CURSOR_SDK_CLIENT_LANGUAGE", "python")
+    if backend:
+        env["CURSOR_BACKEND_URL"] = backend
+    home, temporary = scratch / "home", scratch / "tmp"
+    for name in ("HOME", "USERPROFILE"):
+        env[name] = str(home)
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        env[name] = str(temporary)
+    return env
+
+
+class BridgeProcess:
+    """One bridge process, and the thread that reads its stderr until it has ended.
+
+    Args:
+        argv: The command.
+        env: The environment.
+        on_exit: Called from the thread, with this object, when the process has ended.
+        secrets: Texts that never appear in a log.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        on_exit: Callable[[BridgeProcess], None],
+        secrets: Sequence[str] = (),
+    ) -> None:
+        self.owner = os.getpid()
+        self.discovery: Future[dict[str, Any]] = Future()
+        self.extension: dict[str, Any] | None = None
+        self.last_lines: deque[str] = deque(maxlen=20)
+        # Short ones, such as a key for the offline stand-in, would tear ordinary words apart.
+        self._secrets = [secret for secret in secrets if len(secret) >= 8]
+        self._on_exit = on_exit
+        try:
+            self._process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                # Unbuffered: a buffer's lock, held by the reader, would survive a fork.
+                bufsize=0,
+                env=dict(env),
+                # Ctrl-C in a terminal reaches Python only.
+                **_own_group(),
+            )
+        except OSError as error:
+            raise CursorStartupError(
+                f"The bridge of cursor-sdk cannot be started: {error.strerror or error} "
+                f"({argv[0]}). Reinstall cursor-sdk, or set CURSOR_SDK_BRIDGE_BIN."
+            ) from error
+        self._thread = threading.Thread(
+            target=self._read, name=f"langchain-cursor-bridge-{self._process.pid}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self._process.poll() is None
+
+    async def ready(self, timeout: float) -> dict[str, Any]:
+        """Wait until the bridge says where it listens.
+
+        Raises:
+            CursorStartupError: It ended or said nothing within `timeout` seconds; the message
+                holds the last lines that it wrote.
+        """
+        try:
+            waiting = asyncio.shield(asyncio.wrap_future(self.discovery))
+            return await asyncio.wait_for(waiting, timeout)
+        except asyncio.TimeoutError as error:
+            raise CursorStartupError(
+                f"The bridge of cursor-sdk was not ready after {timeout:g} s.{self.last_words()}"
+            ) from error
+
+    def last_words(self) -> str:
+        """The last lines of its stderr, as a sentence to append to an error; may be empty."""
+        text = "\n".join(self.last_lines).strip()
+        return f" Its last lines were:\n{text}" if text else " It wrote nothing to stderr."
+
+    def end(self, grace: float = 0.0, wait: float = 5.0) -> None:
+        """End the process and everything in its group, and reap it.
+
+        Args:
+            grace: Seconds between asking it and killing it; 0 kills at once.
+            wait: Seconds to wait for the killed process.
+        """
+        if self.owner != os.getpid():
+            return
+        if grace > 0:
+            self._signal(signal.SIGTERM)
+            _wait(self._process, grace)
+        self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+        _wait(self._process, wait)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(wait)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's process without touching it."""
+        for pipe in (self._process.stdin, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._process.returncode = 0
+
+    def _signal(self, number: int) -> None:
+        if self._process.returncode is not None:
+            return  # reaped: the id may belong to another process by now
+        try:
+            if sys.platform == "win32":
+                self._process.terminate()
+            else:
+                os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+
+    def _read(self) -> None:
+        stderr = self._process.stderr
+        if stderr is None:
+            return
+        pending = b""
+        with stderr:
+            while chunk := stderr.read(65536):
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    self._line(line.decode("utf-8", "replace").rstrip())
+                pending = pending[-_LONGEST_LINE:]
+        self._line(pending.decode("utf-8", "replace").rstrip())
+        status = self._process.wait()
+        if not self.discovery.done():
+            self.discovery.set_exception(
+                CursorStartupError(
+                    f"The bridge of cursor-sdk ended at its start with status {status}."
+                    + self.last_words()
+                )
+            )
+        self._on_exit(self)
+
+    def _line(self, line: str) -> None:
+        if line.startswith(EXTENSION_READY):
+            self.extension = json.loads(line[len(EXTENSION_READY) :])
+        elif line.startswith(READY) and not self.discovery.done():
+            try:
+                self.discovery.set_result(json.loads(line[len(READY) :]))
+            except ValueError:
+                self.discovery.set_exception(
+                    CursorStartupError("The bridge of cursor-sdk gave an address that is no JSON.")
+                )
+        elif line:
+            for secret in self._secrets:
+                line = line.replace(secret, "***")
+            self.last_lines.append(line)
+            logger.info("%s", line)
+
+
+def _own_group() -> dict[str, Any]:
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float) -> None:
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return

@@ -1,0 +1,83 @@
+"""Keep-alive: what holds the warm executor between calls, and until when.
+
+The bridge keeps an executor as long as an agent that has used it is open. So the last finished
+agent stays open until the next one has finished, or until nothing was called for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+Holder = TypeVar("Holder")
+
+
+class Timer(Protocol):
+    """Something scheduled that can be called off, such as `asyncio.TimerHandle`."""
+
+    def cancel(self) -> None:
+        """Call it off."""
+
+
+class Lease(Generic[Holder]):
+    """Who holds the warm executor.
+
+    All methods are called from one thread; none of them waits.
+
+    Args:
+        schedule: Calls a function after a number of seconds, such as ``loop.call_later``.
+        release: Gives a holder up; it must return at once and must not raise.
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[[float, Callable[[], None]], Timer],
+        release: Callable[[Holder], None],
+    ) -> None:
+        self._schedule = schedule
+        self._release = release
+        self._holder: Holder | None = None
+        self._timer: Timer | None = None
+        self._running = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether the executor is held now."""
+        return self._holder is not None
+
+    def begin(self) -> None:
+        """A call begins: the lease does not expire while it runs."""
+        self._running += 1
+        self._cancel()
+
+    def end(self, holder: Holder | None, keep_alive: float) -> None:
+        """A call has ended.
+
+        Args:
+            holder: What would hold the executor from now on; `None` if this call built none.
+            keep_alive: Seconds to hold it after the last call has ended; 0 holds nothing.
+        """
+        self._running -= 1
+        if holder is not None:
+            # The new one is open already when the old one is given up: the executor stays.
+            previous, self._holder = self._holder, holder
+            if previous is not None:
+                self._release(previous)
+        if self._running == 0:
+            if keep_alive <= 0:
+                self.give_up()
+            elif self._holder is not None:
+                self._cancel()
+                self._timer = self._schedule(keep_alive, self.give_up)
+
+    def give_up(self) -> None:
+        """Give the executor up now."""
+        self._cancel()
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            self._release(holder)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,225 @@
+"""The private event loop: one a process, in a daemon thread, for all I/O with the SDK.
+
+No SDK object ever meets a caller's event loop, so `asyncio.run()` twice, threads, notebooks and
+web servers all work alike. Sync callers wait for a coroutine here; async callers await it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from langchain_cursor.errors import CursorClosedError
+
+T = TypeVar("T")
+
+_ENDING = "The Python interpreter is ending: ChatCursor takes no more calls."
+
+
+class PrivateLoop:
+    """An event loop that runs in a daemon thread of its own until the process ends."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="langchain-cursor", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no new threads while the interpreter ends
+            self.loop.close()
+            raise CursorClosedError(_ENDING) from error
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine here and wait for its result.
+
+        If the wait is interrupted (Ctrl-C), the coroutine is cancelled.
+
+        Raises:
+            RuntimeError: Called from the private loop's own thread, where waiting would never end.
+            CursorClosedError: The interpreter is ending.
+        """
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError(
+                "A sync call of ChatCursor was made from its own event loop, where it would wait "
+                "for itself. Use the async method, or call from another thread."
+            )
+        job = self._submit(make)
+        try:
+            return job.future.result()
+        except BaseException:
+            job.cancel()
+            raise
+
+    async def arun(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine here and await its result on the caller's loop.
+
+        If the caller's task is cancelled, so is the coroutine.
+        """
+        job = self._submit(make)
+        try:
+            return await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            job.cancel()
+            raise
+
+    def post(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function on the loop soon. Never waits and never locks, so finalizers may."""
+        try:
+            self.loop.call_soon_threadsafe(function, *args, context=contextvars.Context())
+        except RuntimeError:  # the loop has closed: its runtimes have been ended
+            return
+
+    def end(self, timeout: float) -> None:
+        """Cancel what runs, stop the loop and wait for its thread, `timeout` seconds at most."""
+        self._closing = True
+        self.post(self.loop.stop)
+        if threading.get_ident() != self._thread.ident:
+            self._thread.join(timeout)
+
+    def _submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> _Job[T]:
+        if self._closing:
+            raise CursorClosedError(_ENDING)
+        job: _Job[T] = _Job(self.loop)
+        try:
+            # The empty context: nothing that lives on here may carry the caller's variables.
+            self.loop.call_soon_threadsafe(job.start, make, context=contextvars.Context())
+        except RuntimeError as error:
+            raise CursorClosedError(_ENDING) from error
+        return job
+
+    def _serve(self) -> None:
+        loop = self.loop
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=1))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+class _Job(Generic[T]):
+    """A coroutine on the private loop, and the future that its caller waits for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: Future[T] = Future()
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+
+    def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self._task = self._loop.create_task(make())
+            self._task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        if self.future.cancel() or self.future.done():
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._cancel_task)
+        except RuntimeError:
+            return
+
+    def _cancel_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: asyncio.Task[T]) -> None:
+        # A CancelledError is a BaseException: it must not reach a caller who cancelled nothing.
+        if task.cancelled():
+            self.future.set_exception(CursorClosedError("The call was cancelled by a close."))
+        elif (error := task.exception()) is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(task.result())
+
+
+_private: PrivateLoop | None = None
+_lock = threading.Lock()
+_ended = False
+_at_end: list[Callable[[], None]] = []
+_in_child: list[Callable[[], None]] = []
+_inherited: list[PrivateLoop] = []
+
+
+def private_loop() -> PrivateLoop:
+    """The private loop of this process, started if need be.
+
+    Raises:
+        CursorClosedError: The interpreter is ending.
+    """
+    global _private
+    if _private is None:
+        with _lock:
+            if _ended:
+                raise CursorClosedError(_ENDING)
+            if _private is None:
+                _private = PrivateLoop()
+                if "multiprocessing.util" in sys.modules:
+                    # Children made by multiprocessing skip atexit and run only these.
+                    from multiprocessing.util import Finalize
+
+                    Finalize(None, _end, exitpriority=100)
+    return _private
+
+
+def current_loop() -> PrivateLoop | None:
+    """The private loop of this process if it has been started. Never locks."""
+    return _private
+
+
+def refuse_at_end() -> None:
+    """Raise if the interpreter is ending, when nothing new may be started.
+
+    Raises:
+        CursorClosedError: It is.
+    """
+    if _ended:
+        raise CursorClosedError(_ENDING)
+
+
+def call_at_end(function: Callable[[], None]) -> None:
+    """Register what ends processes and deletes files, synchronously, before the process ends."""
+    _at_end.append(function)
+
+
+def call_in_child(function: Callable[[], None]) -> None:
+    """Register what a forked child does first, to let go of what belongs to its parent."""
+    _in_child.append(function)
+
+
+def _end() -> None:
+    global _ended, _private
+    private, _private, _ended = _private, None, True
+    if private is None:
+        return
+    private._closing = True
+    for function in _at_end:
+        function()
+    private.end(timeout=2)
+
+
+def _forget() -> None:
+    """After a fork: the loop's thread does not exist in the child, and its lock may be held."""
+    global _private, _lock, _ended
+    if _private is not None:
+        # Closing it would change the parent's epoll, which the child shares: keep it untouched.
+        _inherited.append(_private)
+    for function in _in_child:
+        function()
+    _private, _lock, _ended = None, threading.Lock(), False
+
+
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,150 @@
+"""Who uses which runtime: shared by equal settings, kept as long as somebody uses it.
+
+The registry is touched on the private loop only, so it needs no lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from langchain_cursor.bridge.launch import BridgeSettings
+from langchain_cursor.loop import call_at_end, call_in_child, current_loop, private_loop
+from langchain_cursor.runtime import Agent, CallSettings, Runtime
+
+T = TypeVar("T")
+
+# Seconds that `close` waits for the calls that it has cancelled.
+_CANCEL_TIMEOUT = 3.0
+
+_runtimes: dict[BridgeSettings, Runtime] = {}
+_calls: dict[int, set[asyncio.Task[Any]]] = {}
+_inherited: list[Runtime] = []
+_ending: set[asyncio.Task[None]] = set()
+_ids = itertools.count(1)
+
+
+class User:
+    """One model's use of runtimes: it keeps them alive until it is closed or collected.
+
+    Copying or pickling it gives a new user, which shares nothing but the process's runtimes.
+    """
+
+    def __init__(self) -> None:
+        self._id = next(_ids)
+        weakref.finalize(self, _collected, self._id).atexit = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (User, ())
+
+    def call(
+        self,
+        bridge: BridgeSettings,
+        settings: CallSettings,
+        talk: Callable[[Agent], Awaitable[T]],
+    ) -> T:
+        """`Runtime.call` on the private loop, waiting for the result."""
+        return private_loop().run(lambda: _call(self._id, bridge, settings, talk))
+
+    async def acall(
+        self,
+        bridge: BridgeSettings,
+        settings: CallSettings,
+        talk: Callable[[Agent], Awaitable[T]],
+    ) -> T:
+        """`Runtime.call` on the private loop, awaited on the caller's."""
+        return await private_loop().arun(lambda: _call(self._id, bridge, settings, talk))
+
+    def close(self) -> None:
+        """Cancel this user's calls; end every runtime that nobody else uses, and wait for it."""
+        private = current_loop()
+        if private is not None:
+            private.run(lambda: _close(self._id))
+
+    async def aclose(self) -> None:
+        """`close`, awaited."""
+        private = current_loop()
+        if private is not None:
+            await private.arun(lambda: _close(self._id))
+
+
+async def _call(
+    user: int,
+    bridge: BridgeSettings,
+    settings: CallSettings,
+    talk: Callable[[Agent], Awaitable[T]],
+) -> T:
+    runtime = _runtimes.get(bridge)
+    if runtime is None:
+        runtime = _runtimes[bridge] = Runtime(bridge)
+    runtime.users.add(user)
+    task = asyncio.current_task()
+    assert task is not None
+    calls = _calls.setdefault(user, set())
+    calls.add(task)
+    try:
+        return await runtime.call(settings, talk)
+    finally:
+        calls.discard(task)
+        if not calls:
+            _calls.pop(user, None)
+
+
+async def _close(user: int) -> None:
+    calls = _calls.get(user, set()) - {asyncio.current_task()}
+    for task in calls:
+        task.cancel()
+    if calls:
+        await asyncio.wait(calls, timeout=_CANCEL_TIMEOUT)
+    unused = [_runtimes.pop(runtime.settings) for runtime in _used_only_by(user)]
+    if unused:
+        await asyncio.gather(*(runtime.aclose() for runtime in unused))
+
+
+def _used_only_by(user: int) -> list[Runtime]:
+    used = [runtime for runtime in _runtimes.values() if user in runtime.users]
+    for runtime in used:
+        runtime.users.discard(user)
+    return [runtime for runtime in used if not runtime.users]
+
+
+def _collected(user: int) -> None:
+    # A finalizer: it may run anywhere, so it only posts.
+    private = current_loop()
+    if private is not None:
+        private.post(_forget_user, user)
+
+
+def _forget_user(user: int) -> None:
+    # Applications make a model for each request: a runtime that nobody uses any more goes when
+    # its executor would have gone.
+    for runtime in _used_only_by(user):
+        asyncio.get_running_loop().call_later(runtime.last_keep_alive, _end_if_unused, runtime)
+
+
+def _end_if_unused(runtime: Runtime) -> None:
+    if not runtime.users and _runtimes.get(runtime.settings) is runtime:
+        del _runtimes[runtime.settings]
+        task = asyncio.ensure_future(runtime.aclose())
+        _ending.add(task)
+        task.add_done_callback(_ending.discard)
+
+
+def _kill_all() -> None:
+    for runtime in list(_runtimes.values()):
+        runtime.kill()
+
+
+def _abandon_all() -> None:
+    for runtime in _runtimes.values():
+        runtime.abandon()
+        _inherited.append(runtime)
+    _runtimes.clear()
+    _calls.clear()
+
+
+call_at_end(_kill_all)
+call_in_child(_abandon_all)
