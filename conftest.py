@@ -1,0 +1,47 @@
+"""Runs the examples of the README, the specification and the docstrings, on an offline Cursor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from doctest import ELLIPSIS
+
+import pytest
+from sybil import Sybil
+from sybil.document import PythonDocStringDocument
+from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil.parsers.rest import DocTestParser
+
+from langchain_cursor_fakes import CursorCloud
+
+pages = Sybil(
+    parsers=[PythonCodeBlockParser(), DocTestParser(optionflags=ELLIPSIS)],
+    patterns=["README.md", "spec/*.md"],
+    fixtures=["offline"],
+)
+docstrings = Sybil(
+    parsers=[DocTestParser(optionflags=ELLIPSIS)],
+    patterns=["langchain_cursor/**/*.py", "langchain_cursor/*.py", "langchain_cursor_fakes/*.py"],
+    fixtures=["offline"],
+    document_types={".py": PythonDocStringDocument},
+)
+pytest_collect_file = (pages + docstrings).pytest()
+
+
+@pytest.fixture(scope="session")
+def session_cloud() -> Iterator[CursorCloud]:
+    """One stand-in for Cursor's cloud for the whole run."""
+    with CursorCloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def offline(session_cloud: CursorCloud) -> Iterator[None]:
+    """An environment in which `ChatCursor()` talks to the stand-in."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("CURSOR_"):
+                patch.delenv(name)
+        patch.setenv("CURSOR_BACKEND_URL", session_cloud.url)
+        patch.setenv("CURSOR_API_KEY", "crsr_example_0123456789")
+        yield

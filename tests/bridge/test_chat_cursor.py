@@ -1,0 +1,391 @@
+"""ChatCursor through the real SDK and its real bridge, on the stand-in for Cursor's cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import cursor_sdk
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+
+from langchain_cursor import (
+    ChatCursor,
+    CursorAuthenticationError,
+    CursorError,
+    CursorModelNotFoundError,
+    CursorRateLimitError,
+    CursorTimeoutError,
+)
+from langchain_cursor.serializer import parse
+from langchain_cursor_fakes import CursorCloud, Error, Hang, Text, Thinking, Usage
+from tests.conftest import until
+
+pytestmark = pytest.mark.bridge
+
+Chat = Callable[..., ChatCursor]
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.mark.clause("CHAT-1")
+def test_invoke_answers(chat: Chat) -> None:
+    message = chat().invoke("Hello!")
+    assert isinstance(message, AIMessage)
+    assert message.content == "Hello from Cursor. You said: Hello!"
+
+
+@pytest.mark.clause("CHAT-1")
+@pytest.mark.asyncio
+async def test_ainvoke_answers(chat: Chat) -> None:
+    assert (await chat().ainvoke("Hello!")).text == "Hello from Cursor. You said: Hello!"
+
+
+@pytest.mark.clause("CHAT-1")
+@pytest.mark.asyncio
+async def test_batch_and_abatch_answer_in_order(chat: Chat) -> None:
+    questions = [f"say: {n}" for n in range(5)]
+    model = chat()
+    assert [m.text for m in await model.abatch(questions)] == ["0", "1", "2", "3", "4"]
+    assert [m.text for m in model.batch(questions)] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.clause("CHAT-2")
+def test_what_reaches_the_cloud_is_a_plain_model(chat: Chat, cloud: CursorCloud) -> None:
+    image = {"type": "image", "base64": base64.b64encode(PNG).decode(), "mime_type": "image/png"}
+    chat().invoke(
+        [
+            SystemMessage("Be brief."),
+            HumanMessage("Hi"),
+            AIMessage("Hello."),
+            HumanMessage([{"type": "text", "text": "What is this?"}, image]),
+        ]
+    )
+    (run,) = cloud.runs
+    assert run.received.allowed_tools == ""  # the header is there, and empty
+    assert [turn.role for turn in parse(run.received.text)] == [
+        "system", "user", "assistant", "user",
+    ]  # fmt: skip
+    assert [(i.data, i.mime_type) for i in run.received.images] == [(PNG, "image/png")]
+    assert run.received.model == "composer-2.5"
+
+
+@pytest.mark.clause("CHAT-3")
+def test_the_message_carries_usage_and_metadata(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Text("ok"), Usage(10, 4, 3, 2, 1)]
+    message = chat().invoke("x")
+    assert message.usage_metadata == {
+        "input_tokens": 15,
+        "output_tokens": 4,
+        "total_tokens": 19,
+        "input_token_details": {"cache_read": 3, "cache_creation": 2},
+        "output_token_details": {"reasoning": 1},
+    }
+    metadata = message.response_metadata
+    assert metadata["model_name"] == "composer-2.5"
+    assert metadata["model_provider"] == "cursor"
+    assert metadata["run_id"] == message.id
+    assert metadata["duration_ms"] >= 0
+
+
+@pytest.mark.clause("CHAT-4")
+def test_reasoning_is_a_content_block(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Thinking("let me "), Thinking("see"), Text("42")]
+    message = chat().invoke("x")
+    assert message.text == "42"
+    assert message.additional_kwargs["reasoning_content"] == "let me see"
+    assert [block["type"] for block in message.content_blocks] == ["reasoning", "text"]
+
+
+@pytest.mark.clause("CHAT-5")
+def test_stop_cuts_the_answer_on_this_side(chat: Chat) -> None:
+    assert chat().invoke("say: one two three", stop=["three", "two"]).text == "one "
+    assert chat(stop=["two"]).invoke("say: one two three").text == "one "
+
+
+@pytest.mark.clause("CHAT-6")
+def test_the_model_can_be_chosen_per_call(chat: Chat, cloud: CursorCloud) -> None:
+    message = chat().invoke("model?", model="auto")
+    assert (message.text, message.response_metadata["model_name"]) == ("auto", "auto")
+
+
+@pytest.mark.clause("CHAT-7")
+def test_nothing_leaks_from_one_call_to_the_next(chat: Chat, cloud: CursorCloud) -> None:
+    model = chat()
+    model.invoke("remember: swordfish")
+    model.invoke("say: other")
+    first, second = (run.received for run in cloud.runs)
+    assert "swordfish" not in second.text
+    assert first.agent_id != second.agent_id
+    assert second.turn == 1
+
+
+@pytest.mark.clause("CHAT-8")
+def test_errors_are_of_langchains_and_our_classes(chat: Chat, cloud: CursorCloud) -> None:
+    model = chat(max_retries=0)
+    with pytest.raises(CursorModelNotFoundError, match="Available models"):
+        model.invoke("x", model="no-such-model")
+    cloud.brain = lambda run: [Error("resource_exhausted", "slow down")]
+    with pytest.raises(CursorRateLimitError, match="slow down") as caught:
+        model.invoke("x")
+    assert caught.value.run_id
+    assert caught.value.is_retryable
+
+
+@pytest.mark.clause("CHAT-8")
+def test_a_refused_key_is_an_authentication_error_without_the_key(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    cloud.refuse_all_keys = True
+    model = own_chat()
+    with pytest.raises(CursorAuthenticationError, match="Invalid API key") as caught:
+        model.invoke("x")
+    assert model.api_key is not None
+    assert model.api_key.get_secret_value() not in repr(caught.value) + str(caught.value)
+
+
+@pytest.mark.clause("CHAT-9")
+def test_a_passing_failure_is_tried_again(chat: Chat, cloud: CursorCloud) -> None:
+    scripts = iter([[Error("unavailable", "busy")], [Text("ok")]])
+    cloud.brain = lambda run: next(scripts)
+    assert chat().invoke("x").text == "ok"
+    assert len(cloud.runs) == 2
+
+
+@pytest.mark.clause("CHAT-9")
+def test_a_lasting_failure_is_not(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Error("permission_denied", "no")]
+    with pytest.raises(CursorError, match="no"):
+        chat().invoke("x")
+    assert len(cloud.runs) == 1
+
+
+@pytest.mark.clause("CHAT-10")
+def test_a_call_ends_with_its_timeout_and_its_run_is_cancelled(
+    chat: Chat, cloud: CursorCloud
+) -> None:
+    cloud.brain = lambda run: [Text("a"), Hang()]
+    started = time.monotonic()
+    with pytest.raises(CursorTimeoutError, match=r"0\.5 s") as caught:
+        chat(timeout=0.5).invoke("x")
+    assert time.monotonic() - started < 3
+    assert isinstance(caught.value, TimeoutError)
+    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled")
+
+
+@pytest.mark.clause("CHAT-11")
+def test_cancelling_the_task_cancels_the_run(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Hang()]
+
+    async def main() -> None:
+        task = asyncio.create_task(chat().ainvoke("x"))
+        await cloud.await_for(lambda cloud: cloud.runs)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled", timeout=1.0)
+
+
+@pytest.mark.clause("RUNTIME-1")
+def test_asyncio_run_twice_on_one_model(chat: Chat) -> None:
+    model = chat()
+    for word in ("one", "two"):
+        assert asyncio.run(model.ainvoke(f"say: {word}")).text == word
+
+
+@pytest.mark.clause("RUNTIME-1")
+def test_eight_threads_at_once(chat: Chat) -> None:
+    model = chat()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: model.invoke(f"say: {n}").text, range(8)))
+    assert answers == [str(n) for n in range(8)]
+
+
+@pytest.mark.clause("RUNTIME-1")
+@pytest.mark.asyncio
+async def test_ainvoke_in_a_loop_while_invoke_runs_in_a_thread(chat: Chat) -> None:
+    model = chat()
+    in_thread = asyncio.create_task(asyncio.to_thread(model.invoke, "say: sync"))
+    assert (await model.ainvoke("say: async")).text == "async"
+    assert (await in_thread).text == "sync"
+
+
+@pytest.mark.clause("RUNTIME-1")
+@pytest.mark.asyncio
+async def test_a_sync_call_inside_a_running_loop_answers(chat: Chat) -> None:
+    assert chat().invoke("say: here").text == "here"
+
+
+def _runtimes() -> list[Any]:
+    from langchain_cursor import users
+
+    return list(users._runtimes.values())
+
+
+@pytest.mark.clause("RUNTIME-2")
+def test_copies_share_the_runtime_and_close_apart(own_chat: Chat) -> None:
+    model = own_chat()
+    model.invoke("x")
+    before = len(_runtimes())
+    deep = copy.deepcopy(model)
+    other = model.model_copy(update={"model": "auto"})
+    assert deep.invoke("say: deep").text == "deep"
+    assert other.invoke("model?").text == "auto"
+    assert len(_runtimes()) == before
+    model.close()
+    assert len(_runtimes()) == before  # two others still use it
+    assert deep.invoke("say: still").text == "still"
+    deep.close()
+    other.close()
+    assert len(_runtimes()) == before - 1
+
+
+@pytest.mark.clause("RUNTIME-2")
+def test_a_pickled_model_answers_and_shares_the_runtime(own_chat: Chat) -> None:
+    model = own_chat()
+    model.invoke("x")
+    before = len(_runtimes())
+    again = pickle.loads(pickle.dumps(model))
+    assert again == model
+    assert again.invoke("say: back").text == "back"
+    assert len(_runtimes()) == before
+    again.close()
+
+
+@pytest.mark.clause("RUNTIME-2")
+def test_another_key_has_another_runtime(own_chat: Chat, cloud: CursorCloud) -> None:
+    one, two = own_chat(), own_chat()
+    one.invoke("x")
+    before = len(_runtimes())
+    two.invoke("x")
+    assert len(_runtimes()) == before + 1
+
+
+@pytest.mark.clause("RUNTIME-3")
+def test_a_collected_models_runtime_goes_after_keep_alive(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    import gc
+
+    model = ChatCursor(api_key="crsr_collected", base_url=cloud.url, keep_alive=0.2)
+    model.invoke("x")
+    (runtime,) = [r for r in _runtimes() if r.settings.api_key == "crsr_collected"]
+    (process,) = runtime._processes
+    del model
+    gc.collect()
+    assert until(lambda: not process.alive and not runtime._scratch.root.exists())
+
+
+@pytest.mark.clause("RUNTIME-4")
+def test_a_call_after_close_starts_anew(own_chat: Chat) -> None:
+    model = own_chat()
+    model.invoke("x")
+    model.close()
+    assert model.invoke("say: again").text == "again"
+
+
+@pytest.mark.clause("RUNTIME-4")
+def test_close_during_a_call_cancels_it(own_chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Hang()]
+    model = own_chat()
+    failed: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            model.invoke("x")
+        except CursorError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    cloud.wait_for(lambda cloud: cloud.runs)
+    model.close()
+    thread.join(5)
+    assert [type(error).__name__ for error in failed] == ["CursorClosedError"]
+    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled")
+
+
+@pytest.mark.clause("RUNTIME-5")
+def test_the_executor_is_built_once_for_many_calls(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat()
+    for _ in range(4):
+        model.invoke("x")
+    cloud.wait_for(lambda cloud: cloud.executor_builds >= 1)
+    time.sleep(1.0)  # the request that tells of a build comes a little after it
+    assert cloud.executor_builds == 1
+
+
+@pytest.mark.clause("RUNTIME-5")
+def test_without_keep_alive_every_call_builds_one(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat(keep_alive=0)
+    for _ in range(2):
+        model.invoke("x")
+        time.sleep(0.3)  # the agent closes behind the caller's back
+    cloud.wait_for(lambda cloud: cloud.executor_builds == 2)
+
+
+@pytest.mark.clause("RUNTIME-6")
+def test_works_behind_a_dead_proxy(own_chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert own_chat().invoke("say: direct").text == "direct"
+
+
+@pytest.mark.clause("RUNTIME-7")
+def test_the_stock_bridge_serves_too(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat(bridge_extension=False)
+    assert model.invoke("say: stock").text == "stock"
+    assert cloud.runs[0].received.allowed_tools == ""
+
+
+@pytest.mark.clause("RUNTIME-20")
+def test_agents_are_closed_when_nothing_runs(
+    own_chat: Chat, cloud: CursorCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    close = cursor_sdk.AsyncAgent.close
+
+    async def counted(agent: cursor_sdk.AsyncAgent) -> None:
+        closed.append(agent.agent_id)
+        await close(agent)
+
+    monkeypatch.setattr(cursor_sdk.AsyncAgent, "close", counted)
+    model = own_chat()
+    model.invoke("x")
+    cloud.brain = lambda run: [Hang()] if "hang" in run.text else [Text("ok")]
+
+    def hang() -> None:
+        with pytest.raises(CursorTimeoutError):
+            model.invoke("hang", timeout=3)
+
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(hang)
+        cloud.wait_for(lambda cloud: any("hang" in run.received.text for run in cloud.runs))
+        for _ in range(4):
+            model.invoke("x")
+        time.sleep(0.2)
+        assert closed == []  # four wait, and one more holds the executor
+        for _ in range(3):
+            model.invoke("x")
+        assert until(lambda: len(closed) == 3, 1)
+        hanging.result()
+    assert until(lambda: len(closed) == 8)  # all but the one that holds the executor
+    model.close()
+    assert len(closed) == 9

@@ -1,0 +1,151 @@
+"""What the bridge extension adds, seen at the cloud and on the disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import cursor_sdk
+import pytest
+import pytest_asyncio
+
+from langchain_cursor.agents import MARK, AgentSettings, agent_options
+from langchain_cursor.bridge.launch import Bridge, BridgeSettings, start_bridge
+from langchain_cursor.bridge.process import BridgeProcess
+from langchain_cursor.scratch import Scratch
+from langchain_cursor_fakes import CursorCloud, Error, Text
+from tests.conftest import API_KEY
+
+pytestmark = [pytest.mark.bridge, pytest.mark.asyncio]
+
+
+class Extended:
+    """A bridge with the extension, and the SDK's own client on it."""
+
+    def __init__(self, bridge: Bridge, scratch: Scratch) -> None:
+        self.bridge = bridge
+        self.scratch = scratch
+
+    def options(self, system_prompt: str | None = None) -> cursor_sdk.AgentOptions:
+        options: cursor_sdk.AgentOptions = agent_options(
+            cursor_sdk,
+            self.bridge.can,
+            AgentSettings("composer-2.5"),
+            api_key=API_KEY,
+            workspace=str(self.scratch.workspace),
+            system_prompt=system_prompt,
+        )
+        return options
+
+    async def ask(self, text: str, system_prompt: str | None = None) -> cursor_sdk.RunResult:
+        agent = await self.bridge.client.create_agent(self.options(system_prompt))
+        result: cursor_sdk.RunResult = await (await agent.send(text)).wait()
+        await agent.close()
+        return result
+
+
+@pytest_asyncio.fixture
+async def extended(cloud: CursorCloud) -> AsyncIterator[Extended]:
+    scratch = Scratch()
+    processes: list[BridgeProcess] = []
+    settings = BridgeSettings(api_key=API_KEY, backend=cloud.url)
+    bridge = await start_bridge(settings, scratch, processes.append, lambda process: None)
+    assert bridge.can.extension
+    yield Extended(bridge, scratch)
+    await bridge.aclose()
+    scratch.remove()
+
+
+@pytest.mark.clause("BRIDGE-1")
+async def test_a_system_prompt_becomes_the_agents_own(
+    extended: Extended, cloud: CursorCloud
+) -> None:
+    assert extended.bridge.can.system_prompt
+    result = await extended.ask("say: hi", system_prompt="You are terse.")
+    assert result.result == "hi"
+    assert cloud.runs[0].received.system_prompt == "You are terse."
+
+
+@pytest.mark.clause("BRIDGE-1")
+async def test_without_one_the_agent_has_none(extended: Extended, cloud: CursorCloud) -> None:
+    await extended.ask("say: hi")
+    assert cloud.runs[0].received.system_prompt is None
+
+
+@pytest.mark.clause("BRIDGE-2")
+async def test_a_failing_run_is_not_tried_again_behind_our_back(
+    extended: Extended, cloud: CursorCloud
+) -> None:
+    cloud.brain = lambda run: [Error("unavailable", "busy")]
+    started = time.monotonic()
+    result = await extended.ask("x")
+    assert (result.status, len(cloud.runs)) == ("error", 1)
+    assert time.monotonic() - started < 5  # the stock bridge takes about 15 s
+
+
+@pytest.mark.clause("BRIDGE-2")
+async def test_a_refused_system_prompt_is_told_at_once(
+    extended: Extended, cloud: CursorCloud
+) -> None:
+    cloud.system_prompt_allowed = False
+    result = await extended.ask("x", system_prompt="You are terse.")
+    assert (result.status, [run.outcome for run in cloud.runs]) == ("error", ["error"])
+
+
+@pytest.mark.clause("BRIDGE-3")
+async def test_a_lease_builds_the_executor_without_a_run_and_keeps_it(
+    extended: Extended, cloud: CursorCloud
+) -> None:
+    options = extended.options()
+    wish = cursor_sdk.AgentDefinition(description=MARK, prompt='{"prewarm": true}')
+    lease = await extended.bridge.client.create_agent(
+        cursor_sdk.AgentOptions(
+            model=options.model, api_key=API_KEY, local=options.local, agents={MARK: wish}
+        )
+    )
+    await cloud.await_for(lambda cloud: cloud.executor_builds == 1)
+    assert cloud.runs == []
+    for _ in range(3):
+        assert (await extended.ask("say: warm")).result == "warm"
+    await lease.close()
+    await cloud.await_for(lambda cloud: len(cloud.runs) == 3)
+    assert cloud.executor_builds == 1
+
+
+@pytest.mark.clause("BRIDGE-7")
+async def test_prompts_and_answers_never_reach_the_disk(
+    extended: Extended, cloud: CursorCloud
+) -> None:
+    cloud.brain = lambda run: [Text("an answer that is a xylophone")]
+    await extended.ask("a question about a xylophone")
+    written = [path for path in extended.scratch.root.rglob("*") if path.is_file()]
+    assert [path for path in written if b"xylophone" in path.read_bytes()] == []
+
+
+@pytest.mark.clause("BRIDGE-8")
+async def test_an_agent_remembers_its_own_conversation_only(
+    extended: Extended, cloud: CursorCloud
+) -> None:
+    agent = await extended.bridge.client.create_agent(extended.options())
+    await (await agent.send("first")).wait()
+    assert (await (await agent.send("say: second")).wait()).result == "second"
+    other = await extended.bridge.client.create_agent(extended.options())
+    await (await other.send("say: third")).wait()
+    assert [run.received.turn for run in cloud.runs] == [1, 2, 1]
+    await agent.close()
+    await other.close()
+
+
+@pytest.mark.clause("BRIDGE-9")
+async def test_the_bridges_environment_keeps_the_home_untouched(extended: Extended) -> None:
+    await extended.ask("x")
+    assert not Path(os.environ["HOME"]).exists()
+    process = extended.bridge.process
+    assert process is not None
+    environment = Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
+    named = dict(line.split("=", 1) for line in environment if "=" in line)
+    for name in ("HOME", "TMPDIR"):
+        assert Path(named[name]).is_relative_to(extended.scratch.root)
+    assert "CURSOR_API_KEY" not in named

@@ -1,0 +1,170 @@
+"""Fixtures of the whole suite: models on an offline Cursor, and scripts with what they leave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from langchain_cursor import ChatCursor
+from langchain_cursor_fakes import CursorCloud, Delays
+from langchain_cursor_fakes.brain import answer
+
+API_KEY = "crsr_test_0123456789abcdef"
+ROOT = Path(__file__).resolve().parent.parent
+
+_calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dev", max_examples=200, **_calm)
+settings.register_profile("ci", max_examples=2000, **_calm)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(autouse=True)
+def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees the account, the settings or the proxies of whoever runs it."""
+    for name in list(os.environ):
+        if name.startswith("CURSOR_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
+
+
+@pytest.fixture
+def cloud(session_cloud: CursorCloud) -> CursorCloud:
+    """The stand-in for Cursor's cloud, shared by the session and as new for each test."""
+    cloud = session_cloud
+    cloud.brain, cloud.delays = answer, Delays()
+    cloud.refused_keys, cloud.refuse_all_keys = frozenset(), False
+    cloud.system_prompt_allowed = True
+    cloud.clear()
+    return cloud
+
+
+@pytest.fixture
+def chat(cloud: CursorCloud) -> Callable[..., ChatCursor]:
+    """Makes models that talk to the stand-in through the real bridge.
+
+    They share one bridge, which outlives each of them by `keep_alive`.
+    """
+
+    def make(**arguments: Any) -> ChatCursor:
+        return ChatCursor(**{"api_key": API_KEY, "base_url": cloud.url, **arguments})
+
+    return make
+
+
+@pytest.fixture
+def own_chat(cloud: CursorCloud) -> Iterator[Callable[..., ChatCursor]]:
+    """Makes models with a bridge of their own, which ends with the test."""
+    made: list[ChatCursor] = []
+
+    def make(**arguments: Any) -> ChatCursor:
+        key = f"{API_KEY}_{uuid.uuid4().hex}"
+        made.append(ChatCursor(**{"api_key": key, "base_url": cloud.url, **arguments}))
+        return made[-1]
+
+    yield make
+    for model in made:
+        model.close()
+
+
+@dataclass
+class Ran:
+    """A script that has ended, and what it has left behind."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float
+    mark: str
+    temporary: Path
+
+    def processes(self) -> dict[int, str]:
+        """The processes that carry the script's mark, by id."""
+        return marked_processes(self.mark)
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.temporary.iterdir())
+
+
+def marked_processes(mark: str) -> dict[int, str]:
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark.encode() in (entry / "environ").read_bytes():
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if command:  # a zombie has none: it has ended
+                        found[int(entry.name)] = command
+            except OSError:
+                continue
+    return found
+
+
+def until(condition: Callable[[], object], seconds: float = 5.0) -> bool:
+    """Whether a condition outside this process comes true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@dataclass
+class Scripts:
+    """Runs Python scripts as processes of their own, with their own temporary directory."""
+
+    cloud: CursorCloud
+    temporary: Path
+
+    def start(
+        self, code: str, *flags: str, **environment: str
+    ) -> tuple[subprocess.Popen[str], str]:
+        mark = f"mark-{uuid.uuid4().hex}"
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": os.environ["HOME"],
+            "TMPDIR": str(self.temporary),
+            "CURSOR_API_KEY": API_KEY,
+            "CURSOR_BACKEND_URL": self.cloud.url,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "fakes")]),
+            "LANGCHAIN_CURSOR_TEST_MARK": mark,
+            **environment,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", *flags, "-c", textwrap.dedent(code)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return process, mark
+
+    def run(self, code: str, *flags: str, timeout: float = 60, **environment: str) -> Ran:
+        started = time.monotonic()
+        process, mark = self.start(code, *flags, **environment)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+        seconds = time.monotonic() - started
+        return Ran(process.returncode, out, err, seconds, mark, self.temporary)
+
+
+@pytest.fixture
+def scripts(cloud: CursorCloud, tmp_path: Path) -> Scripts:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    return Scripts(cloud, temporary)

@@ -1,0 +1,158 @@
+"""The private loop: its edges, without a bridge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from langchain_cursor.errors import CursorClosedError
+from langchain_cursor.loop import PrivateLoop, private_loop
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
+
+
+async def _value() -> int:
+    return 1
+
+
+@pytest.mark.clause("RUNTIME-15")
+def test_it_is_one_per_process_and_runs_in_a_daemon_thread() -> None:
+    assert private_loop() is private_loop()
+    assert private_loop().run(_value) == 1
+    thread = next(t for t in threading.enumerate() if t.name == "langchain-cursor")
+    assert thread.daemon
+
+
+@pytest.mark.clause("RUNTIME-15")
+def test_a_sync_call_from_its_own_thread_raises_instead_of_waiting_for_itself() -> None:
+    async def nested() -> int:
+        return private_loop().run(_value)
+
+    with pytest.raises(RuntimeError, match="its own event loop"):
+        private_loop().run(nested)
+
+
+@pytest.mark.clause("RUNTIME-16")
+def test_the_callers_context_does_not_come_along() -> None:
+    async def read() -> str:
+        return variable.get()
+
+    token = variable.set("the caller's")
+    try:
+        assert private_loop().run(read) == "none"
+    finally:
+        variable.reset(token)
+
+
+@pytest.mark.clause("RUNTIME-17")
+def test_cancelling_the_awaiting_task_cancels_the_work() -> None:
+    ended = threading.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def main() -> None:
+        task = asyncio.create_task(private_loop().arun(work))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert ended.wait(2)
+
+
+@pytest.mark.clause("RUNTIME-17")
+def test_work_that_was_cancelled_over_there_is_no_cancelled_error_here() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(CursorClosedError):
+        private_loop().run(cancelled)
+
+
+@pytest.mark.clause("RUNTIME-17")
+@pytest.mark.asyncio
+async def test_work_that_was_cancelled_over_there_does_not_cancel_the_awaiting_task() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(CursorClosedError):
+        await private_loop().arun(cancelled)
+
+
+@pytest.mark.clause("RUNTIME-17")
+def test_cancelled_before_it_began_it_never_begins() -> None:
+    began: list[int] = []
+
+    async def block() -> None:
+        time.sleep(0.3)  # noqa: ASYNC251 # keeps the loop from starting what comes next
+
+    async def work() -> None:
+        began.append(1)
+
+    async def main() -> None:
+        first = asyncio.create_task(private_loop().arun(block))
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(private_loop().arun(work))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await first
+
+    asyncio.run(main())
+    assert began == []
+
+
+@pytest.mark.clause("RUNTIME-18")
+def test_an_ended_loop_refuses_and_its_thread_is_gone() -> None:
+    own = PrivateLoop()
+    hanging = threading.Event()
+
+    async def hang() -> None:
+        hanging.set()
+        await asyncio.sleep(60)
+
+    failed: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            own.run(hang)
+        except CursorClosedError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    hanging.wait(2)
+    own.end(timeout=2)
+    thread.join(2)
+    assert len(failed) == 1
+    with pytest.raises(CursorClosedError, match="interpreter is ending"):
+        own.run(_value)
+    own.post(print)  # a finalizer that comes too late
+
+
+@pytest.mark.clause("RUNTIME-19")
+def test_results_are_not_kept_alive() -> None:
+    class Big:
+        pass
+
+    async def make() -> Big:
+        return Big()
+
+    result = private_loop().run(make)
+    gone = weakref.ref(result)
+    del result
+    private_loop().run(_value)
+    gc.collect()
+    assert gone() is None
