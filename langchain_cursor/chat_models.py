@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -382,7 +383,7 @@ class ChatCursor(BaseChatModel):
             warnings.warn(
                 f"Cursor has no control for {', '.join(new)}: accepted, but without effect.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=_outside(),
             )
 
 
@@ -484,6 +485,16 @@ def cut(text: str, stop: tuple[str, ...]) -> str:
     """
     ends = [at for end in stop if end and (at := text.find(end)) >= 0]
     return text[: min(ends)] if ends else text
+
+
+def _outside() -> int:
+    """The stack level of the first frame that is neither ours nor LangChain's nor pydantic's."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        ("langchain_cursor.", "langchain_core.", "pydantic.")
+    ):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _checked_timeout(value: Any) -> float | None:
