@@ -1,0 +1,70 @@
+"""Test doubles for Cursor: a stand-in for its cloud and the brains that answer there.
+
+Names are imported when they are first used, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .brain import answer
+    from .cloud import DEFAULT_MODELS, CursorCloud, Delays, Request, RunRecord, fingerprint
+    from .runs import (
+        Brain,
+        Delay,
+        Drop,
+        Error,
+        Garbage,
+        Hang,
+        ReceivedImage,
+        ReceivedRun,
+        Reply,
+        Step,
+        Text,
+        Thinking,
+        ThinkingDone,
+        Usage,
+    )
+
+__all__ = [
+    "DEFAULT_MODELS",
+    "Brain",
+    "CursorCloud",
+    "Delay",
+    "Delays",
+    "Drop",
+    "Error",
+    "Garbage",
+    "Hang",
+    "ReceivedImage",
+    "ReceivedRun",
+    "Reply",
+    "Request",
+    "RunRecord",
+    "Step",
+    "Text",
+    "Thinking",
+    "ThinkingDone",
+    "Usage",
+    "answer",
+    "fingerprint",
+]
+
+_HOMES = {
+    "brain": ["answer"],
+    "cloud": ["DEFAULT_MODELS", "CursorCloud", "Delays", "Request", "RunRecord", "fingerprint"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f".{_HOME_OF.get(name, 'runs')}", __name__)
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
