@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import re
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -89,7 +91,8 @@ def agent_options(
         settings: Model and sandbox.
         api_key: The account's key.
         workspace: An empty directory.
-        system_prompt: The agent's own system prompt; only where ``can.system_prompt``.
+        system_prompt: The agent's own system prompt; only where ``can.system_prompt``. An empty
+            one is none.
 
     Raises:
         ValueError: A system prompt is given that this bridge would drop without a word.
@@ -112,7 +115,7 @@ def agent_options(
         # Only this makes the agent a plain model: unset means the full set of tools.
         options["tools"] = []
     wish: dict[str, Any] = {}
-    if system_prompt is not None:
+    if system_prompt:
         if "system_prompt" in _fields(sdk.AgentOptions):
             options["system_prompt"] = system_prompt
         elif can.extension and can.system_prompt:
@@ -127,14 +130,18 @@ def agent_options(
 def model_params(params: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
     """Write model parameters as the SDK wants them: text by id, booleans in lower case.
 
+    Raises:
+        ValueError: A parameter is no text, finite number or boolean.
+
     Example:
         >>> model_params({"thinking": True, "effort": "high"})
         (('thinking', 'true'), ('effort', 'high'))
     """
-    return tuple(
-        (str(name), str(value).lower() if isinstance(value, bool) else str(value))
-        for name, value in (params or {}).items()
-    )
+    if params is None:
+        return ()
+    if not isinstance(params, Mapping):
+        raise ValueError(f"model_params must be a mapping of ids to values: {params!r}")
+    return tuple((_id(name), _text(name, value)) for name, value in params.items())
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
@@ -144,12 +151,29 @@ def version_tuple(version: str) -> tuple[int, ...]:
         >>> version_tuple("1.0.31-rc.1")
         (1, 0, 31)
     """
-    numbers: list[int] = []
-    for part in version.split("-")[0].split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
+    leading = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    return tuple(map(int, leading[0].split("."))) if leading else ()
+
+
+def _id(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"the ids in model_params must be texts: {name!r}")
+    return name
+
+
+def _text(name: str, value: object) -> str:
+    # The plain types' own words: a member of a `str` enum would tell its name, not its value.
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float.__repr__(value)
+    raise ValueError(
+        f"model_params[{name!r}] must be a text, a finite number or a boolean: {value!r}"
+    )
 
 
 def _fields(cls: type) -> set[str]:

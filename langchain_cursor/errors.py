@@ -12,11 +12,12 @@
     ├── CursorConnectionError           Cursor or the bridge cannot be reached      (retryable)
     │   └── CursorBridgeError           the bridge process ended during the call    (retryable)
     ├── CursorAPIError                  a failure inside Cursor                     (retryable)
+    ├── CursorContractError             the model broke the tool contract twice
     ├── CursorCancelledError            the run was cancelled
     ├── CursorStartupError              the bridge does not start here
     └── CursorClosedError               the model or the process is closing
 
-Each class but the last three also inherits from LangChain's class for the same condition
+Each class but the last four also inherits from LangChain's class for the same condition
 (``ModelRateLimitError`` and so on), and the transient ones from the builtin ``TimeoutError``, so
 that retry wrappers, fallbacks and middleware decide rightly by class. An exception made by
 `run_error` or `sdk_error` is the SDK's class too (``cursor_sdk.RateLimitError`` and so on).
@@ -42,6 +43,7 @@ from langchain_core.exceptions import (
     ModelPermissionDeniedError,
     ModelRateLimitError,
     ModelTimeoutError,
+    OutputParserException,
 )
 
 
@@ -139,6 +141,29 @@ class CursorBridgeError(CursorConnectionError):
 
 class CursorAPIError(CursorError, ModelAPIError, TimeoutError):
     """A failure inside Cursor."""
+
+
+class CursorContractError(CursorError, OutputParserException):
+    """The model's reply broke the tool contract, and so did its second one.
+
+    Args:
+        message: What was wrong.
+        reason: One word for programs, such as ``"unknown-tool"``.
+        llm_output: The last reply, as the model wrote it.
+        **details: As for `CursorError`; `usage` counts both turns.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        reason: str | None = None,
+        llm_output: str | None = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(message, **details)
+        self.reason = reason
+        self.llm_output = llm_output
 
 
 class CursorCancelledError(CursorError):

@@ -6,6 +6,8 @@ agent stays open until the next one has finished, or until nothing was called fo
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -27,18 +29,36 @@ class Lease(Generic[Holder]):
     Args:
         schedule: Calls a function after a number of seconds, such as ``loop.call_later``.
         release: Gives a holder up; it must return at once and must not raise.
+        clock: The seconds that `schedule` counts in, such as ``loop.time``.
+
+    Example:
+        >>> import asyncio
+        >>> async def one_call():
+        ...     lease = Lease(asyncio.get_running_loop().call_later, release=print)
+        ...     lease.begin()
+        ...     lease.end("agent", keep_alive=60)
+        ...     held = lease.held
+        ...     lease.give_up()
+        ...     return held, lease.held
+        >>> asyncio.run(one_call())
+        agent
+        (True, False)
     """
 
     def __init__(
         self,
         schedule: Callable[[float, Callable[[], None]], Timer],
         release: Callable[[Holder], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._schedule = schedule
         self._release = release
+        self._clock = clock
         self._holder: Holder | None = None
         self._timer: Timer | None = None
         self._running = 0
+        # The latest moment that any call since the last release wanted the executor kept to.
+        self._until = -math.inf
 
     @property
     def held(self) -> bool:
@@ -53,9 +73,12 @@ class Lease(Generic[Holder]):
     def end(self, holder: Holder | None, keep_alive: float) -> None:
         """A call has ended.
 
+        A call can lengthen the lease, and never shortens what another one wanted: models that
+        share a runtime may differ in `keep_alive`.
+
         Args:
             holder: What would hold the executor from now on; `None` if this call built none.
-            keep_alive: Seconds to hold it after the last call has ended; 0 holds nothing.
+            keep_alive: Seconds that this call wants it held from now on; 0 asks for nothing.
         """
         self._running -= 1
         if holder is not None:
@@ -63,16 +86,21 @@ class Lease(Generic[Holder]):
             previous, self._holder = self._holder, holder
             if previous is not None:
                 self._release(previous)
+        if self._holder is None:
+            return
+        now = self._clock()
+        if keep_alive > 0:
+            self._until = max(self._until, now + keep_alive)
         if self._running == 0:
-            if keep_alive <= 0:
+            if self._until <= now:
                 self.give_up()
-            elif self._holder is not None:
-                self._cancel()
-                self._timer = self._schedule(keep_alive, self.give_up)
+            else:
+                self._timer = self._schedule(self._until - now, self.give_up)
 
     def give_up(self) -> None:
         """Give the executor up now."""
         self._cancel()
+        self._until = -math.inf
         holder, self._holder = self._holder, None
         if holder is not None:
             self._release(holder)
