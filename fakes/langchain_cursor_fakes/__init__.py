@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .brain import answer
+    from .brain import answer, misbehave
     from .cloud import DEFAULT_MODELS, CursorCloud, Delays, Request, RunRecord, fingerprint
     from .runs import (
         Brain,
@@ -50,10 +50,11 @@ __all__ = [
     "Usage",
     "answer",
     "fingerprint",
+    "misbehave",
 ]
 
 _HOMES = {
-    "brain": ["answer"],
+    "brain": ["answer", "misbehave"],
     "cloud": ["DEFAULT_MODELS", "CursorCloud", "Delays", "Request", "RunRecord", "fingerprint"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

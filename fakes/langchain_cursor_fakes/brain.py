@@ -6,6 +6,7 @@ line. What the answer is:
 
 | question | answer |
 |---|---|
+| a prompt with a contract, where `contract_brain` knows a reply | that reply |
 | `say: TEXT` | TEXT |
 | `think: TEXT` | TEXT as thinking, then TEXT |
 | `count to N`, N from 1 to 100000 | `1 2 3 ... N`, one delta a number |
@@ -24,7 +25,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .runs import Error, ReceivedRun, Step, Text, Thinking, ThinkingDone
+from .contract_brain import MISBEHAVIOURS, contract_reply
+from .runs import Brain, Error, ReceivedRun, Step, Text, Thinking, ThinkingDone
 
 Rule = Callable[[ReceivedRun, str], list[Step] | None]
 """From a run and its question to the answer; None where the rule does not apply."""
@@ -88,6 +90,50 @@ def _find_blocks(prompt: str, tag: str) -> list[str]:
     return blocks
 
 
+def misbehave(*kinds: str) -> Brain:
+    r"""Make a brain that answers as the default one, but breaks the tool contract at first.
+
+    Args:
+        kinds: Names from `contract_brain.MISBEHAVIOURS`. The first reply of each agent is bad in
+            the first way, its next one in the second, and so on; then they are good.
+
+    Raises:
+        ValueError: There is no such misbehaviour.
+
+    Example:
+        >>> from langchain_cursor.contract import Contract, ToolSpec
+        >>> prompt = "<user>\nnow\n</user>\n" + Contract((ToolSpec("now"),)).render()
+        >>> brain = misbehave("wrong_tool")
+        >>> "".join(step.delta for step in brain(ReceivedRun(prompt, agent_id="a")))
+        '{"tool_calls": [{"name": "no_such_now", "arguments": {}}]}'
+        >>> "".join(step.delta for step in brain(ReceivedRun("Again!", agent_id="a", turn=2)))
+        '{"tool_calls":[{"name":"now","arguments":{}}]}'
+    """
+    unknown = sorted(set(kinds) - set(MISBEHAVIOURS))
+    if unknown:
+        raise ValueError(f"There is no misbehaviour {unknown}. There are: {sorted(MISBEHAVIOURS)}.")
+    good: dict[str, str] = {}  # by agent: a correction repeats neither the tools nor the question
+
+    def brain(run: ReceivedRun) -> list[Step]:
+        reply = contract_reply(run.text)
+        if reply is not None:
+            good[run.agent_id] = reply
+        elif run.turn > 1:
+            reply = good.get(run.agent_id)
+        if reply is None:
+            return answer(run)
+        if run.turn <= len(kinds):
+            reply = MISBEHAVIOURS[kinds[run.turn - 1]](reply)
+        return split_words(reply)
+
+    return brain
+
+
+def _obey_contract(run: ReceivedRun, question: str) -> list[Step] | None:
+    reply = contract_reply(run.text)
+    return None if reply is None else split_words(reply)
+
+
 def _say(run: ReceivedRun, question: str) -> list[Step] | None:
     match = _SAY.fullmatch(question)
     return split_words(match[1]) if match else None
@@ -131,4 +177,12 @@ def _greet(run: ReceivedRun, question: str) -> list[Step]:
     return split_words(f"Hello from Cursor. You said: {quoted}{seen}")
 
 
-_RULES: tuple[Rule, ...] = (_say, _think, _count, _tell_system_prompt, _tell_model, _fail)
+_RULES: tuple[Rule, ...] = (
+    _obey_contract,
+    _say,
+    _think,
+    _count,
+    _tell_system_prompt,
+    _tell_model,
+    _fail,
+)
