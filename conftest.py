@@ -12,7 +12,7 @@ from sybil.document import PythonDocStringDocument
 from sybil.parsers.markdown import PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
 
-from langchain_cursor_fakes import CursorCloud
+from langchain_cursor_fakes import CursorCloud, Delays, answer
 
 pages = Sybil(
     parsers=[PythonCodeBlockParser(), DocTestParser(optionflags=ELLIPSIS)],
@@ -36,12 +36,22 @@ def session_cloud() -> Iterator[CursorCloud]:
 
 
 @pytest.fixture
-def offline(session_cloud: CursorCloud) -> Iterator[None]:
+def cloud(session_cloud: CursorCloud) -> CursorCloud:
+    """The stand-in, as new for each test."""
+    session_cloud.brain, session_cloud.delays = answer, Delays()
+    session_cloud.refused_keys, session_cloud.refuse_all_keys = frozenset(), False
+    session_cloud.system_prompt_allowed = True
+    session_cloud.clear()
+    return session_cloud
+
+
+@pytest.fixture
+def offline(cloud: CursorCloud) -> Iterator[None]:
     """An environment in which `ChatCursor()` talks to the stand-in."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith("CURSOR_"):
                 patch.delenv(name)
-        patch.setenv("CURSOR_BACKEND_URL", session_cloud.url)
+        patch.setenv("CURSOR_BACKEND_URL", cloud.url)
         patch.setenv("CURSOR_API_KEY", "crsr_example_0123456789")
         yield

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models.base import LangSmithParams
+from langchain_core.language_models.base import LangSmithParams, LanguageModelInput
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
 from pydantic import (
     AliasChoices,
+    BaseModel,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -30,12 +33,17 @@ from pydantic import (
 
 from langchain_cursor.agents import AgentSettings, model_params
 from langchain_cursor.credentials import resolve_api_key
+from langchain_cursor.messages import Chunks, message_of
 from langchain_cursor.serializer import Prompt, serialize
+from langchain_cursor.structured import response_schema, structured_output
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from langchain_cursor.runtime import Agent, CallSettings, Usage
+    from langchain_cursor.bridge.launch import BridgeSettings
+    from langchain_cursor.contract import Contract, JsonContract
+    from langchain_cursor.conversation import Answer, Emit
+    from langchain_cursor.runtime import Agent, CallSettings
     from langchain_cursor.users import User
 
 DEFAULT_MODEL = "composer-2.5"
@@ -125,6 +133,9 @@ class ChatCursor(BaseChatModel):
     sdk_loader: Callable[[], ModuleType] | None = Field(default=None, exclude=True, repr=False)
     """Returns the SDK module to use instead of `cursor_sdk`. What it raises reaches the caller
     as it is."""
+
+    streaming: bool = False
+    """Let `invoke` stream inside, so that callbacks get the tokens as they come."""
 
     bridge_extension: bool = True
     """Start the bridge with this package's extension (faster, and nothing is written to disk).
@@ -245,6 +256,9 @@ class ChatCursor(BaseChatModel):
             audio_outputs=False,
             video_outputs=False,
             reasoning_output=True,
+            tool_calling=True,
+            tool_choice=True,
+            structured_output=True,
             temperature=False,
         )
 
@@ -267,6 +281,123 @@ class ChatCursor(BaseChatModel):
     ) -> ChatResult:
         plan = self._plan(messages, stop, kwargs)
         return plan.result(await self._as_user().acall(plan.bridge, plan.settings, plan.talk))
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        # LangChain itself calls `on_llm_new_token` for each chunk.
+        plan = self._plan(messages, stop, kwargs)
+        chunks = Chunks(plan.contract is not None)
+        with closing(self._as_user().stream(plan.bridge, plan.settings, plan.talk)) as events:
+            for event in events:
+                yield from chunks.of(event)
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        plan = self._plan(messages, stop, kwargs)
+        chunks = Chunks(plan.contract is not None)
+        stream = self._as_user().astream(plan.bridge, plan.settings, plan.talk)
+        async with aclosing(stream) as events:
+            async for event in events:
+                for chunk in chunks.of(event):
+                    yield chunk
+
+    # --- tools and structured output ---
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | bool | dict[str, Any] | None = None,
+        parallel_tool_calls: bool | None = None,
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Let the model ask for calls of these tools.
+
+        Cursor's agents offer no function calling of the caller's own, so the tools' schemas and a
+        rule stand in the prompt, and the reply is judged: unknown tools and arguments that do not
+        fit their schema never reach the caller. A reply that breaks the contract is answered
+        once with what was wrong.
+
+        Args:
+            tools: Functions, `BaseTool`, Pydantic models, `TypedDict` classes, OpenAI or
+                Anthropic tool dicts, JSON Schemas with a title.
+            tool_choice: ``None`` or ``"auto"``: calls or an answer. ``"any"``, ``"required"`` or
+                ``True``: at least one call. A tool's name, or OpenAI's or Anthropic's dict for
+                it: that tool. ``"none"``: no tools.
+            parallel_tool_calls: ``False`` allows one call in a reply.
+            strict: ``True`` closes the schemas: all properties required, no others allowed.
+            **kwargs: Bound as they are, such as `response_format`.
+
+        Raises:
+            ValueError: A tool cannot be used, two have one name, or `tool_choice` names none.
+            CursorContractError: (in the call) The model broke the contract twice.
+
+        Example:
+            >>> def multiply(a: int, b: int) -> int:
+            ...     "Multiply two numbers."
+            ...     return a * b
+            >>> llm = ChatCursor().bind_tools([multiply])
+            >>> llm.invoke("Please multiply 6 and 7.").tool_calls[0]["args"]
+            {'a': 6, 'b': 7}
+        """
+        from langchain_cursor.contract import bind
+
+        contract = bind(tools, tool_choice, parallel_tool_calls, strict)
+        bound: dict[str, Any] = {"tools": [], "tool_choice": tool_choice}
+        if contract is not None:
+            bound["tools"] = [tool.as_openai_tool() for tool in contract.tools]
+        if parallel_tool_calls is not None:
+            bound["parallel_tool_calls"] = parallel_tool_calls
+        return self.bind(**bound, **kwargs)
+
+    def with_structured_output(
+        self,
+        schema: dict[str, Any] | type | None = None,
+        *,
+        method: Literal["function_calling", "json_schema", "json_mode"] = "function_calling",
+        include_raw: bool = False,
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, dict[str, Any] | BaseModel]:
+        """Make the model answer with data of a given shape.
+
+        Args:
+            schema: A Pydantic class (v2 or v1), a `TypedDict` class, an OpenAI tool dict, or a
+                JSON Schema with a title. May be left out with ``json_mode``.
+            method: ``"function_calling"``: the schema is the one tool that must be called.
+                ``"json_schema"``: the reply itself is the JSON, validated. ``"json_mode"``: the
+                reply is any JSON object; say in the prompt what it should hold.
+            include_raw: Return ``{"raw": message, "parsed": ..., "parsing_error": ...}``.
+            strict: ``True`` closes the schema: all properties required, no others allowed.
+            **kwargs: None are known.
+
+        Raises:
+            ValueError: The method is unknown, or the schema is missing or cannot be used.
+            CursorContractError: (in the call) The model broke the contract twice.
+
+        Example:
+            >>> from pydantic import BaseModel
+            >>> class City(BaseModel):
+            ...     "A city."
+            ...     name: str
+            >>> llm = ChatCursor().with_structured_output(City)
+            >>> llm.invoke('The city with the name "Bern"')
+            City(name='Bern')
+        """
+        if kwargs:
+            raise ValueError(f"with_structured_output takes no {', '.join(map(repr, kwargs))}.")
+        return structured_output(self, schema, method, include_raw=include_raw, strict=strict)
 
     # --- lifetime ---
 
@@ -352,11 +483,16 @@ class ChatCursor(BaseChatModel):
         self._warn_without_effect(
             [name for name in _NO_EFFECT if kwargs.pop(name, None) is not None]
         )
+        contract = _contract(kwargs)
         if kwargs:
             raise ValueError(
                 f"ChatCursor takes no {', '.join(map(repr, sorted(kwargs)))} in a call. It takes: "
-                "model, model_params, stop, timeout."
+                "model, model_params, stop, timeout, tools, tool_choice, parallel_tool_calls, "
+                "strict, response_format."
             )
+        prompt = serialize(messages).inlined()
+        if contract is not None:
+            prompt = replace(prompt, text=f"{prompt.text}\n\n{contract.render()}")
         return _Plan(
             bridge=BridgeSettings.from_environment(
                 resolve_api_key(
@@ -372,7 +508,8 @@ class ChatCursor(BaseChatModel):
                 timeout=timeout,
                 max_retries=self.max_retries,
             ),
-            prompt=serialize(messages).inlined(),
+            prompt=prompt,
+            contract=contract,
             stop=tuple(stop or self.stop or ()),
         )
 
@@ -388,103 +525,44 @@ class ChatCursor(BaseChatModel):
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a conversation with an agent came to."""
-
-    text: str
-    reasoning: str
-    run_id: str
-    model: str
-    duration_ms: int
-    usage: Usage | None
-
-
-@dataclass(frozen=True)
 class _Plan:
     """One call, ready to be run on the private loop."""
 
-    bridge: Any
+    bridge: BridgeSettings
     settings: CallSettings
     prompt: Prompt
+    contract: Contract | JsonContract | None
     stop: tuple[str, ...]
 
-    async def talk(self, agent: Agent) -> _Answer:
-        from langchain_cursor.runtime import Finished, ThinkingDelta
+    async def talk(self, agent: Agent, emit: Emit | None = None) -> Answer:
+        from langchain_cursor.conversation import converse
 
-        reasoning = []
-        end: Finished | None = None
-        async for event in agent.send(self.prompt):
-            if isinstance(event, ThinkingDelta):
-                reasoning.append(event.text)
-            elif isinstance(event, Finished):
-                end = event
-        assert end is not None  # a run that does not finish raises
-        return _Answer(
-            text=cut(end.text, self.stop),
-            reasoning="".join(reasoning),
-            run_id=end.run_id,
-            model=end.model,
-            duration_ms=end.duration_ms,
-            usage=end.usage,
-        )
+        return await converse(agent, self.prompt, self.contract, self.stop, emit)
 
-    def result(self, answer: _Answer) -> ChatResult:
-        message = AIMessage(
-            content=answer.text,
-            id=answer.run_id,
-            usage_metadata=usage_metadata(answer.usage),
-            response_metadata={
-                "model_name": answer.model,
-                "model_provider": "cursor",
-                "run_id": answer.run_id,
-                "duration_ms": answer.duration_ms,
-            },
-            additional_kwargs=({"reasoning_content": answer.reasoning} if answer.reasoning else {}),
-        )
+    def result(self, answer: Answer) -> ChatResult:
+        message = message_of(answer, with_reply=self.contract is not None)
         return ChatResult(
             generations=[ChatGeneration(message=message)],
             llm_output={"model_name": answer.model},
         )
 
 
-def usage_metadata(usage: Usage | None) -> UsageMetadata | None:
-    """Write Cursor's token counts as LangChain's.
-
-    Cursor counts tokens read from and written to the cache beside the input tokens, LangChain as
-    a part of them; reasoning is a part of the output in both (cursor-sdk 1.1.0, `TokenUsage`).
-
-    Example:
-        >>> from langchain_cursor.runtime import Usage
-        >>> usage_metadata(Usage(input_tokens=5, output_tokens=2, cache_read_tokens=3))
-        ... # doctest: +NORMALIZE_WHITESPACE
-        {'input_tokens': 8, 'output_tokens': 2, 'total_tokens': 10,
-         'input_token_details': {'cache_read': 3, 'cache_creation': 0}}
-    """
-    if usage is None:
+def _contract(kwargs: dict[str, Any]) -> Contract | JsonContract | None:
+    """Take out of a call's arguments what makes its contract."""
+    tools = kwargs.pop("tools", None) or ()
+    choice = kwargs.pop("tool_choice", None)
+    parallel = kwargs.pop("parallel_tool_calls", None)
+    strict = kwargs.pop("strict", None)
+    wanted = kwargs.pop("response_format", None)
+    if not tools and choice is None and wanted is None:
         return None
-    given = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-    metadata: UsageMetadata = {
-        "input_tokens": given,
-        "output_tokens": usage.output_tokens,
-        "total_tokens": given + usage.output_tokens,
-        "input_token_details": InputTokenDetails(
-            cache_read=usage.cache_read_tokens, cache_creation=usage.cache_write_tokens
-        ),
-    }
-    if usage.reasoning_tokens is not None:
-        metadata["output_token_details"] = OutputTokenDetails(reasoning=usage.reasoning_tokens)
-    return metadata
+    from langchain_cursor.contract import bind, json_contract  # not at import
 
-
-def cut(text: str, stop: tuple[str, ...]) -> str:
-    """End a text before the first of the stop texts.
-
-    Example:
-        >>> cut("one two three", ("three", "two"))
-        'one '
-    """
-    ends = [at for end in stop if end and (at := text.find(end)) >= 0]
-    return text[: min(ends)] if ends else text
+    contract = bind(tools, choice, parallel, strict)
+    if wanted is None:
+        return contract
+    answer = json_contract(response_schema(wanted))
+    return answer if contract is None else contract.with_answer(answer)
 
 
 def _outside() -> int:

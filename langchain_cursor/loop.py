@@ -28,7 +28,9 @@ class PrivateLoop:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(_report)
         self._closing = False
+        self._jobs: set[Job[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="langchain-cursor", daemon=True)
         try:
             self._thread.start()
@@ -45,12 +47,8 @@ class PrivateLoop:
             RuntimeError: Called from the private loop's own thread, where waiting would never end.
             CursorClosedError: The interpreter is ending.
         """
-        if threading.get_ident() == self._thread.ident:
-            raise RuntimeError(
-                "A sync call of ChatCursor was made from its own event loop, where it would wait "
-                "for itself. Use the async method, or call from another thread."
-            )
-        job = self._submit(make)
+        self.refuse_own_thread()
+        job = self.submit(make)
         try:
             return job.future.result()
         except BaseException:
@@ -62,12 +60,24 @@ class PrivateLoop:
 
         If the caller's task is cancelled, so is the coroutine.
         """
-        job = self._submit(make)
+        job = self.submit(make)
         try:
             return await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:
             job.cancel()
             raise
+
+    def refuse_own_thread(self) -> None:
+        """Raise if called from the private loop's own thread, where waiting would never end.
+
+        Raises:
+            RuntimeError: It is.
+        """
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError(
+                "A sync call of ChatCursor was made from its own event loop, where it would wait "
+                "for itself. Use the async method, or call from another thread."
+            )
 
     def post(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function on the loop soon. Never waits and never locks, so finalizers may."""
@@ -83,14 +93,22 @@ class PrivateLoop:
         if threading.get_ident() != self._thread.ident:
             self._thread.join(timeout)
 
-    def _submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> _Job[T]:
+    def submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Job[T]:
+        """Start a coroutine here.
+
+        Raises:
+            CursorClosedError: The interpreter is ending.
+        """
         if self._closing:
             raise CursorClosedError(_ENDING)
-        job: _Job[T] = _Job(self.loop)
+        job: Job[T] = Job(self.loop)
+        self._jobs.add(job)
+        job.future.add_done_callback(lambda _: self._jobs.discard(job))
         try:
             # The empty context: nothing that lives on here may carry the caller's variables.
             self.loop.call_soon_threadsafe(job.start, make, context=contextvars.Context())
         except RuntimeError as error:
+            self._jobs.discard(job)
             raise CursorClosedError(_ENDING) from error
         return job
 
@@ -107,9 +125,18 @@ class PrivateLoop:
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+            for job in list(self._jobs):
+                job.abandon()
 
 
-class _Job(Generic[T]):
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # httpx leaves nested generators behind when a response is closed early, and the loop closes
+    # some of them a second time. Nothing is lost by it (cursor-sdk 1.1.0, httpx 0.28).
+    if "asynchronous generator is already running" not in str(context.get("exception")):
+        loop.default_exception_handler(context)
+
+
+class Job(Generic[T]):
     """A coroutine on the private loop, and the future that its caller waits for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -118,17 +145,24 @@ class _Job(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """Begin, on the loop, unless cancelled before."""
         if self.future.set_running_or_notify_cancel():
             self._task = self._loop.create_task(make())
             self._task.add_done_callback(self._done)
 
     def cancel(self) -> None:
+        """Cancel it, from any thread and without waiting. Nothing happens if it has ended."""
         if self.future.cancel() or self.future.done():
             return
         try:
             self._loop.call_soon_threadsafe(self._cancel_task)
         except RuntimeError:
             return
+
+    def abandon(self) -> None:
+        """The loop has ended without running it to its end: tell who waits."""
+        if not self.future.done() and not self.future.cancel():
+            self.future.set_exception(CursorClosedError(_ENDING))
 
     def _cancel_task(self) -> None:
         if self._task is not None:

@@ -32,6 +32,15 @@ from langchain_cursor.errors import (
     run_error,
     sdk_error,
 )
+from langchain_cursor.events import (
+    Event,
+    Finished,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    usage_metadata,
+)
 from langchain_cursor.lease import Lease
 from langchain_cursor.loop import refuse_at_end
 from langchain_cursor.scratch import Scratch, sweep
@@ -52,56 +61,6 @@ _MOST_WAITING = 4
 # Seconds that `close()` waits for it; closing an agent waits up to 2 s for the SDK's telemetry.
 _SETTLE_TIMEOUT = 3.0
 _LONGEST_RETRY_WAIT = 8.0
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Tokens of one run, as Cursor counts them.
-
-    The counts do not overlap, except that reasoning is a part of the output.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class TextDelta:
-    """A piece of the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class ThinkingDelta:
-    """A piece of the model's reasoning."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The end of a run that went well.
-
-    Args:
-        run_id: The run.
-        model: The model's id as Cursor resolved it.
-        duration_ms: Milliseconds the run took, by the bridge's clock.
-        usage: Tokens, if Cursor told.
-        text: The whole answer.
-    """
-
-    run_id: str
-    model: str
-    duration_ms: int
-    usage: Usage | None
-    text: str
-
-
-Event = TextDelta | ThinkingDelta | Finished
 
 
 @dataclass(frozen=True)
@@ -169,6 +128,7 @@ class Agent:
             CursorError: The run failed, by the table in `errors`.
         """
         run = await self._begin(prompt)
+        yield Started(run.id)
         said = ""
         texts: list[str] = []
         try:
@@ -201,16 +161,20 @@ class Agent:
         if result.status != "finished":
             raise run_error(
                 getattr(result, "error_message", None) or said,
+                sdk=self.bridge.sdk,
                 code=getattr(result, "error_code", None),
                 run_id=result.id,
-                usage=None if usage is None else vars(usage),
+                usage=usage_metadata(usage),
             )
+        if not texts and result.result:
+            texts.append(result.result)
+            yield TextDelta(result.result)
         yield Finished(
             run_id=result.id,
             model=result.model.id if result.model else self._settings.model,
             duration_ms=result.duration_ms,
             usage=usage,
-            text="".join(texts) or result.result,
+            text="".join(texts),
         )
 
     @property
@@ -355,13 +319,19 @@ class Runtime:
                     self.behind(agent.aclose())  # at once: a run must be cancelled
             self._watch_for_idle()
 
-    async def call(self, settings: CallSettings, talk: Callable[[Agent], Awaitable[T]]) -> T:
+    async def call(
+        self,
+        settings: CallSettings,
+        talk: Callable[[Agent], Awaitable[T]],
+        may_retry: Callable[[], bool] = lambda: True,
+    ) -> T:
         """Run one call: an agent, what `talk` does with it, retries, and the time limit.
 
         Args:
             settings: The call's settings.
             talk: Sends prompts to the agent and makes a result of the answers. It is called
                 again, with a new agent, when a transient failure is retried.
+            may_retry: Whether that is still possible: not once a caller has seen a part.
 
         Raises:
             CursorTimeoutError: The limit has passed.
@@ -371,7 +341,9 @@ class Runtime:
         with anyio.move_on_after(settings.timeout) as scope:
             async for attempt in tenacity.AsyncRetrying(
                 stop=tenacity.stop_after_attempt(settings.max_retries + 1),
-                retry=tenacity.retry_if_exception(_is_retryable),
+                retry=tenacity.retry_if_exception(
+                    lambda error: _is_retryable(error) and may_retry()
+                ),
                 wait=_retry_wait,
                 reraise=True,
             ):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from langchain_cursor.bridge.launch import BridgeSettings
+from langchain_cursor.channel import Channel
 from langchain_cursor.loop import call_at_end, call_in_child, current_loop, private_loop
 from langchain_cursor.runtime import Agent, CallSettings, Runtime
 
@@ -58,6 +60,46 @@ class User:
         """`Runtime.call` on the private loop, awaited on the caller's."""
         return await private_loop().arun(lambda: _call(self._id, bridge, settings, talk))
 
+    def stream(
+        self,
+        bridge: BridgeSettings,
+        settings: CallSettings,
+        talk: Callable[[Agent, Callable[[Any], Awaitable[None]]], Awaitable[T]],
+    ) -> Generator[Any | T, None, None]:
+        """Like `call`, yielding what `talk` emits as it comes, and its result as the last item.
+
+        Closing or abandoning the iterator cancels the call.
+        """
+        private = private_loop()
+        private.refuse_own_thread()
+        channel: Channel[Any] = Channel(private.loop)
+        job = private.submit(lambda: _produce(channel, self._id, bridge, settings, talk))
+        job.future.add_done_callback(lambda _: channel.end())
+        try:
+            yield from channel.read()
+            yield job.future.result()
+        finally:
+            job.cancel()
+
+    async def astream(
+        self,
+        bridge: BridgeSettings,
+        settings: CallSettings,
+        talk: Callable[[Agent, Callable[[Any], Awaitable[None]]], Awaitable[T]],
+    ) -> AsyncGenerator[Any | T, None]:
+        """`stream`, for another event loop."""
+        private = private_loop()
+        channel: Channel[Any] = Channel(private.loop)
+        job = private.submit(lambda: _produce(channel, self._id, bridge, settings, talk))
+        job.future.add_done_callback(lambda _: channel.end())
+        try:
+            async with aclosing(channel.aread()) as items:
+                async for item in items:
+                    yield item
+            yield await asyncio.wrap_future(job.future)
+        finally:
+            job.cancel()
+
     def close(self) -> None:
         """Cancel this user's calls; end every runtime that nobody else uses, and wait for it."""
         private = current_loop()
@@ -71,11 +113,24 @@ class User:
             await private.arun(lambda: _close(self._id))
 
 
+async def _produce(
+    channel: Channel[Any],
+    user: int,
+    bridge: BridgeSettings,
+    settings: CallSettings,
+    talk: Callable[[Agent, Callable[[Any], Awaitable[None]]], Awaitable[T]],
+) -> T:
+    return await _call(
+        user, bridge, settings, lambda agent: talk(agent, channel.put), lambda: not channel.used
+    )
+
+
 async def _call(
     user: int,
     bridge: BridgeSettings,
     settings: CallSettings,
     talk: Callable[[Agent], Awaitable[T]],
+    may_retry: Callable[[], bool] = lambda: True,
 ) -> T:
     runtime = _runtimes.get(bridge)
     if runtime is None:
@@ -86,7 +141,7 @@ async def _call(
     calls = _calls.setdefault(user, set())
     calls.add(task)
     try:
-        return await runtime.call(settings, talk)
+        return await runtime.call(settings, talk, may_retry)
     finally:
         calls.discard(task)
         if not calls:

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from langchain_cursor import ChatCursor
-from langchain_cursor_fakes import CursorCloud, Delays
-from langchain_cursor_fakes.brain import answer
+from langchain_cursor_fakes import CursorCloud
 
 API_KEY = "crsr_test_0123456789abcdef"
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,17 +35,6 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
         if name.startswith("CURSOR_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
-
-
-@pytest.fixture
-def cloud(session_cloud: CursorCloud) -> CursorCloud:
-    """The stand-in for Cursor's cloud, shared by the session and as new for each test."""
-    cloud = session_cloud
-    cloud.brain, cloud.delays = answer, Delays()
-    cloud.refused_keys, cloud.refuse_all_keys = frozenset(), False
-    cloud.system_prompt_allowed = True
-    cloud.clear()
-    return cloud
 
 
 @pytest.fixture

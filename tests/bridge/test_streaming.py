@@ -1,0 +1,226 @@
+"""Streams through the real SDK and its real bridge."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessageChunk
+from langchain_core.tools import tool
+
+from langchain_cursor import ChatCursor, CursorError, CursorRateLimitError, CursorTimeoutError
+from langchain_cursor_fakes import CursorCloud, Delay, Error, Hang, Text, Thinking, misbehave
+
+pytestmark = pytest.mark.bridge
+
+Chat = Callable[..., ChatCursor]
+
+
+@tool
+def get_weather(city: str) -> str:
+    """The weather in a city."""
+    return f"It is sunny in {city}."
+
+
+def _texts(chunks: list[Any]) -> list[str]:
+    return [chunk.content for chunk in chunks if chunk.content]
+
+
+def _whole(chunks: list[Any]) -> AIMessageChunk:
+    whole = chunks[0]
+    for chunk in chunks[1:]:
+        whole = whole + chunk
+    assert isinstance(whole, AIMessageChunk)
+    return whole
+
+
+@pytest.mark.clause("STREAM-9")
+@pytest.mark.asyncio
+async def test_text_comes_in_the_pieces_that_cursor_sends(chat: Chat) -> None:
+    model = chat()
+    expected = ["Hello ", "from ", "Cursor. ", "You ", "said: ", "Hi"]
+    assert _texts(list(model.stream("Hi"))) == expected
+    assert _texts([chunk async for chunk in model.astream("Hi")]) == expected
+
+
+@pytest.mark.clause("STREAM-9")
+def test_the_first_text_does_not_wait_for_the_last(chat: Chat, cloud: CursorCloud) -> None:
+    chat().invoke("x")
+    cloud.brain = lambda run: [Text("first "), Delay(1.0), Text("last")]
+    started = time.monotonic()
+    stream = chat().stream("x")
+    assert next(stream).content == "first "
+    assert time.monotonic() - started < 0.8
+    assert _texts(list(stream)) == ["last"]
+
+
+@pytest.mark.clause("STREAM-10")
+def test_chunks_carry_ids_reasoning_and_an_end(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Thinking("hm "), Thinking("so"), Text("a "), Text("b")]
+    chunks: list[Any] = list(chat().stream("x"))
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert [chunk.additional_kwargs.get("reasoning_content") for chunk in chunks[:2]] == [
+        "hm ",
+        "so",
+    ]
+    last = chunks[-1]
+    assert last.chunk_position == "last"
+    assert last.usage_metadata["output_tokens"] == 2
+    assert last.response_metadata["model_provider"] == "cursor"
+    assert [chunk.usage_metadata for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    whole = _whole(chunks)
+    assert whole.id == last.response_metadata["run_id"]
+    assert [block["type"] for block in whole.content_blocks] == ["reasoning", "text"]
+
+
+@pytest.mark.clause("STREAM-11")
+def test_a_call_comes_as_chunks_and_its_json_is_never_shown(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = misbehave("prose_before")
+    chunks = list(chat().bind_tools([get_weather]).stream('get_weather for "Bern"'))
+    assert "".join(_texts(chunks)) == "Let me look that up."
+    (call,) = _whole(chunks).tool_calls
+    assert (call["name"], call["args"]) == ("get_weather", {"city": "Bern"})
+    assert call["id"]
+
+
+@pytest.mark.clause("STREAM-11")
+def test_a_re_ask_inside_a_stream_does_not_show(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = misbehave("wrong_tool")
+    chunks = list(chat().bind_tools([get_weather]).stream('get_weather for "Bern"'))
+    assert _texts(chunks) == []
+    assert [call["name"] for call in _whole(chunks).tool_calls] == ["get_weather"]
+
+
+class Tokens(BaseCallbackHandler):
+    """Notes the tokens that callbacks get."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+
+    def on_llm_new_token(self, token: Any, **_: Any) -> None:
+        if token:
+            self.tokens.append(token)
+
+
+@pytest.mark.clause("STREAM-12")
+def test_callbacks_see_each_token_once(chat: Chat) -> None:
+    for model, call in ((chat(), "stream"), (chat(streaming=True), "invoke")):
+        tokens = Tokens()
+        result = getattr(model, call)("say: one two", config={"callbacks": [tokens]})
+        if call == "stream":
+            list(result)
+        assert tokens.tokens == ["one ", "two"]
+
+
+@pytest.mark.clause("STREAM-12")
+@pytest.mark.asyncio
+async def test_event_streams_see_each_token_once(chat: Chat) -> None:
+    events = [event async for event in chat().astream_events("say: one two", version="v2")]
+    tokens = [
+        event["data"]["chunk"].content
+        for event in events
+        if event["event"] == "on_chat_model_stream" and event["data"]["chunk"].content
+    ]
+    assert tokens == ["one ", "two"]
+
+
+@pytest.mark.clause("STREAM-12")
+def test_langgraph_streams_messages(chat: Chat) -> None:
+    agent = create_agent(chat(), tools=[get_weather])
+    given: Any = {"messages": [("human", 'get_weather for "Bern"')]}
+    pieces = [
+        message.content
+        for message, _ in agent.stream(given, stream_mode="messages")
+        if isinstance(message, AIMessageChunk) and message.content
+    ]
+    assert len(pieces) > 3
+    assert "".join(pieces) == "get_weather returned: It is sunny in Bern."
+
+
+@pytest.mark.clause("STREAM-13")
+def test_closing_a_stream_cancels_the_run(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Text("a "), Hang()]
+    stream = chat().stream("x")
+    assert next(stream).content == "a "
+    stream.close()  # type: ignore[attr-defined] # LangChain declares an iterator
+    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled", timeout=1)
+
+
+@pytest.mark.clause("STREAM-13")
+def test_abandoning_a_stream_cancels_the_run(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Text("a "), Hang()]
+    for chunk in chat().stream("x"):
+        assert chunk.content == "a "
+        break
+    gc.collect()
+    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled", timeout=1)
+
+
+@pytest.mark.clause("STREAM-13")
+def test_cancelling_an_async_reader_cancels_the_run(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Text("a "), Hang()]
+
+    async def read() -> None:
+        async for _ in chat().astream("x"):
+            pass
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await cloud.await_for(lambda cloud: cloud.runs)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled", timeout=1)
+
+
+@pytest.mark.clause("STREAM-14")
+def test_a_stream_ends_with_its_timeout(chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Text("a "), Hang()]
+    read: list[str] = []
+    with pytest.raises(CursorTimeoutError):
+        read.extend(str(chunk.content) for chunk in chat(timeout=0.5).stream("x"))
+    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled", timeout=1)
+
+
+@pytest.mark.clause("STREAM-15")
+def test_a_failure_is_tried_again_as_long_as_nothing_was_shown(
+    chat: Chat, cloud: CursorCloud
+) -> None:
+    scripts: Any = iter([[Error("unavailable", "busy")], [Text("ok")]])
+    cloud.brain = lambda run: next(scripts)
+    assert _texts(list(chat().stream("x"))) == ["ok"]
+    scripts = iter([[Text("half "), Error("resource_exhausted", "busy")], [Text("ok")]])
+    read: list[str] = []
+    with pytest.raises(CursorRateLimitError):
+        read.extend(str(chunk.content) for chunk in chat().stream("x"))
+    assert len(cloud.runs) == 3  # not tried again: a reader may have seen "half "
+
+
+@pytest.mark.clause("STREAM-16")
+def test_a_reader_that_pauses_blocks_nobody(chat: Chat, cloud: CursorCloud) -> None:
+    model = chat()
+    stream = model.stream("count to 3000")
+    assert next(stream).content == "1 "
+    for word in ("one", "two"):
+        assert model.invoke(f"say: {word}").text == word
+    assert _texts(list(stream))[-1] == "3000"
+
+
+@pytest.mark.clause("STREAM-16")
+def test_an_error_after_close_is_clear(own_chat: Chat, cloud: CursorCloud) -> None:
+    cloud.brain = lambda run: [Text("a "), Hang()]
+    model = own_chat()
+    stream = model.stream("x")
+    next(stream)
+    model.close()
+    with pytest.raises(CursorError, match="close"):
+        list(stream)

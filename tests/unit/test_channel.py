@@ -1,0 +1,88 @@
+"""The channel between the private loop and a reader elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from langchain_cursor.channel import Channel
+from langchain_cursor.loop import private_loop
+
+
+def produce(channel: Channel[int], count: int, put: list[int]) -> None:
+    """Put numbers from the private loop, noting each as it gets in."""
+
+    async def work() -> None:
+        for number in range(count):
+            await channel.put(number)
+            put.append(number)
+
+    job = private_loop().submit(work)
+    job.future.add_done_callback(lambda _: channel.end())
+
+
+@pytest.mark.clause("STREAM-8")
+@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+def test_a_thread_reads_everything_in_order(count: int) -> None:
+    channel: Channel[int] = Channel(private_loop().loop, limit=7)
+    produce(channel, count, [])
+    assert list(channel.read()) == list(range(count))
+
+
+@pytest.mark.clause("STREAM-8")
+@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+async def test_another_loop_reads_everything_in_order(count: int) -> None:
+    channel: Channel[int] = Channel(private_loop().loop, limit=7)
+    produce(channel, count, [])
+    assert [number async for number in channel.aread()] == list(range(count))
+
+
+@pytest.mark.clause("STREAM-8")
+def test_a_reader_that_does_not_read_holds_up_its_own_stream_only() -> None:
+    channel: Channel[int] = Channel(private_loop().loop, limit=5)
+    put: list[int] = []
+    produce(channel, 100, put)
+    reader = channel.read()
+    assert next(reader) == 0
+    time.sleep(0.2)
+    assert len(put) <= 11  # what was taken, what waits, and one on its way
+
+    async def other() -> str:
+        return "not blocked"
+
+    assert private_loop().run(other) == "not blocked"
+    assert list(reader) == list(range(1, 100))
+
+
+@pytest.mark.clause("STREAM-8")
+def test_the_end_wakes_a_reader_that_waits() -> None:
+    channel: Channel[int] = Channel(private_loop().loop)
+    read: list[list[int]] = []
+    thread = threading.Thread(target=lambda: read.append(list(channel.read())))
+    thread.start()
+    time.sleep(0.05)
+    channel.end()
+    thread.join(2)
+    assert read == [[]]
+
+
+@pytest.mark.clause("STREAM-8")
+def test_a_reader_whose_loop_has_closed_disturbs_nobody() -> None:
+    channel: Channel[int] = Channel(private_loop().loop, limit=3)
+
+    async def begin() -> None:
+        stream = channel.aread()
+        produce(channel, 1, [])
+        assert await anext(stream) == 0
+        await stream.aclose()
+
+    asyncio.run(begin())
+    put: list[int] = []
+    produce(channel, 2, put)
+    deadline = time.monotonic() + 2
+    while len(put) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
