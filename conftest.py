@@ -35,19 +35,26 @@ def session_cloud() -> Iterator[CursorCloud]:
         yield cloud
 
 
+def as_new(cloud: CursorCloud) -> CursorCloud:
+    """The stand-in with nothing changed and nothing recorded."""
+    cloud.brain, cloud.delays = answer, Delays()
+    cloud.refused_keys, cloud.refuse_all_keys = frozenset(), False
+    cloud.system_prompt_allowed = True
+    cloud.clear()
+    return cloud
+
+
 @pytest.fixture
 def cloud(session_cloud: CursorCloud) -> CursorCloud:
     """The stand-in, as new for each test."""
-    session_cloud.brain, session_cloud.delays = answer, Delays()
-    session_cloud.refused_keys, session_cloud.refuse_all_keys = frozenset(), False
-    session_cloud.system_prompt_allowed = True
-    session_cloud.clear()
-    return session_cloud
+    return as_new(session_cloud)
 
 
 @pytest.fixture
-def offline(cloud: CursorCloud) -> Iterator[None]:
+def offline(session_cloud: CursorCloud) -> Iterator[None]:
     """An environment in which `ChatCursor()` talks to the stand-in."""
+    # Not by the fixture `cloud`: its name would hide the examples' own.
+    cloud = as_new(session_cloud)
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith("CURSOR_"):

@@ -49,11 +49,14 @@ class AgentSettings:
         model: Model id or alias.
         model_params: Parameters of the model, by id.
         sandbox: Whether to ask for the sandbox.
+        native_system_prompt: Whether system text must (True) or must not (False) become the
+            agent's own system prompt; None where that is possible.
     """
 
     model: str
     model_params: tuple[tuple[str, str], ...] = ()
     sandbox: bool = True
+    native_system_prompt: bool | None = None
 
 
 def capabilities(sdk: ModuleType, extension_version: str | None = None) -> Capabilities:
@@ -82,6 +85,7 @@ def agent_options(
     api_key: str,
     workspace: str,
     system_prompt: str | None = None,
+    wishes: Mapping[str, Any] | None = None,
 ) -> Any:
     """Build the SDK's `AgentOptions` for one agent that can do nothing but answer.
 
@@ -93,6 +97,7 @@ def agent_options(
         workspace: An empty directory.
         system_prompt: The agent's own system prompt; only where ``can.system_prompt``. An empty
             one is none.
+        wishes: What else the bridge extension should do; dropped where there is none.
 
     Raises:
         ValueError: A system prompt is given that this bridge would drop without a word.
@@ -114,7 +119,7 @@ def agent_options(
     if can.tools:
         # Only this makes the agent a plain model: unset means the full set of tools.
         options["tools"] = []
-    wish: dict[str, Any] = {}
+    wish: dict[str, Any] = dict(wishes or {})
     if system_prompt:
         if "system_prompt" in _fields(sdk.AgentOptions):
             options["system_prompt"] = system_prompt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import warnings
@@ -43,8 +44,11 @@ if TYPE_CHECKING:
     from langchain_cursor.bridge.launch import BridgeSettings
     from langchain_cursor.contract import Contract, JsonContract
     from langchain_cursor.conversation import Answer, Emit
-    from langchain_cursor.runtime import Agent, CallSettings
+    from langchain_cursor.runtime import CallSettings
+    from langchain_cursor.session import Agent
     from langchain_cursor.users import User
+
+logger = logging.getLogger("langchain_cursor")
 
 DEFAULT_MODEL = "composer-2.5"
 
@@ -116,9 +120,18 @@ class ChatCursor(BaseChatModel):
     """Seconds to keep the executor warm after a call has ended; 0 keeps nothing. Also accepts a
     `timedelta`."""
 
+    prewarm_at_start: bool = Field(default=False, alias="prewarm")
+    """Given as `prewarm=True`: start the bridge and build the executor in the background as soon
+    as the model is made."""
+
     sandbox: bool = True
     """Ask for Cursor's sandbox around the agent, and go on without it where the machine does not
     support it. `False` never asks."""
+
+    native_system_prompt: bool | None = None
+    """Whether system messages become the agent's own system prompt. `None`: where the SDK can
+    carry it and the account is allowed to, else they stand in the prompt. `True`: an error where
+    that is impossible. `False`: never."""
 
     timeout: float | None = 600.0
     """Seconds for a whole call, its retries included. `None` sets no limit, but a bridge that
@@ -166,7 +179,7 @@ class ChatCursor(BaseChatModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, values: Any) -> Any:
-        known = set(cls.model_fields) | {"model_name", "cursor_api_key"}
+        known = set(cls.model_fields) | {"model_name", "cursor_api_key", "prewarm"}
         unknown = sorted(set(values) - known) if isinstance(values, Mapping) else []
         if unknown:
             raise ValueError(
@@ -200,6 +213,12 @@ class ChatCursor(BaseChatModel):
     @model_validator(mode="after")
     def _name_what_has_no_effect(self) -> Self:
         self._warn_without_effect([name for name in _NO_EFFECT if getattr(self, name) is not None])
+        return self
+
+    @model_validator(mode="after")
+    def _begin_prewarm(self) -> Self:
+        if self.prewarm_at_start:
+            self._prewarm(lambda user, plan: user.prewarm_beside(*plan))
         return self
 
     # --- what LangChain asks of a model ---
@@ -401,6 +420,32 @@ class ChatCursor(BaseChatModel):
 
     # --- lifetime ---
 
+    def prewarm(self) -> None:
+        """Start the bridge and build the executor now, so that the first call need not.
+
+        Returns when both are warm, and for `keep_alive` seconds from then on they stay. With the
+        bridge extension this costs no model call and no tokens; on the stock bridge only the
+        bridge is started. A failure is logged as a warning: the first call tries again.
+
+        Example:
+            >>> llm = ChatCursor()
+            >>> llm.prewarm()
+        """
+        self._prewarm(lambda user, plan: user.prewarm(*plan))
+
+    async def aprewarm(self) -> None:
+        """Like `prewarm`, without blocking the event loop."""
+        try:
+            await self._as_user().aprewarm(self._bridge_settings(), self._call_settings())
+        except Exception as error:
+            _not_warm(error)
+
+    def _prewarm(self, way: Callable[[User, tuple[BridgeSettings, CallSettings]], None]) -> None:
+        try:
+            way(self._as_user(), (self._bridge_settings(), self._call_settings()))
+        except Exception as error:
+            _not_warm(error)
+
     def close(self) -> None:
         """Cancel this model's calls, and end its bridge unless another model uses it.
 
@@ -474,9 +519,6 @@ class ChatCursor(BaseChatModel):
     def _plan(
         self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]
     ) -> _Plan:
-        from langchain_cursor.bridge.launch import BridgeSettings
-        from langchain_cursor.runtime import CallSettings
-
         model = kwargs.pop("model", None) or self.model
         params = kwargs.pop("model_params", self.model_params)
         timeout = _checked_timeout(kwargs.pop("timeout", self.timeout))
@@ -490,27 +532,45 @@ class ChatCursor(BaseChatModel):
                 "model, model_params, stop, timeout, tools, tool_choice, parallel_tool_calls, "
                 "strict, response_format."
             )
-        prompt = serialize(messages).inlined()
+        prompt = serialize(messages)
         if contract is not None:
             prompt = replace(prompt, text=f"{prompt.text}\n\n{contract.render()}")
         return _Plan(
-            bridge=BridgeSettings.from_environment(
-                resolve_api_key(
-                    self.api_key.get_secret_value() if self.api_key else None, self.base_url
-                ),
-                backend=self.base_url,
-                extension=self.bridge_extension,
-                loader=self.sdk_loader,
-            ),
-            settings=CallSettings(
-                agent=AgentSettings(str(model), model_params(params), self.sandbox),
-                keep_alive=self.keep_alive,
-                timeout=timeout,
-                max_retries=self.max_retries,
+            bridge=self._bridge_settings(),
+            settings=replace(
+                self._call_settings(str(model), params), system=prompt.system, timeout=timeout
             ),
             prompt=prompt,
             contract=contract,
             stop=tuple(stop or self.stop or ()),
+        )
+
+    def _bridge_settings(self) -> BridgeSettings:
+        from langchain_cursor.bridge.launch import BridgeSettings
+
+        given = self.api_key.get_secret_value() if self.api_key else None
+        return BridgeSettings.from_environment(
+            resolve_api_key(given, self.base_url),
+            backend=self.base_url,
+            extension=self.bridge_extension,
+            loader=self.sdk_loader,
+        )
+
+    def _call_settings(
+        self, model: str | None = None, params: Mapping[str, Any] | None = None
+    ) -> CallSettings:
+        from langchain_cursor.runtime import CallSettings
+
+        return CallSettings(
+            agent=AgentSettings(
+                model or self.model,
+                model_params(params),
+                self.sandbox,
+                self.native_system_prompt,
+            ),
+            keep_alive=self.keep_alive,
+            timeout=self.timeout,
+            max_retries=self.max_retries,
         )
 
     def _warn_without_effect(self, names: list[str]) -> None:
@@ -545,6 +605,10 @@ class _Plan:
             generations=[ChatGeneration(message=message)],
             llm_output={"model_name": answer.model},
         )
+
+
+def _not_warm(error: Exception) -> None:
+    logger.warning("ChatCursor is not prewarmed; the first call tries again. %s", error)
 
 
 def _contract(kwargs: dict[str, Any]) -> Contract | JsonContract | None:

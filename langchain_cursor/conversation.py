@@ -131,7 +131,8 @@ class _Talk:
                 self._reasoning.append(event.text)
                 await self._tell(event)
             elif isinstance(event, Started):
-                self._first_run = self._first_run or event.run_id
+                if not self.turns:  # a run that was begun anew has another id
+                    self._first_run = event.run_id
             else:
                 self.turns.append(event)
         if scanner is None:
@@ -205,10 +206,11 @@ class StopCut:
         if self._ended or not self._stop:
             return "" if self._ended else text
         text = self._held + text
-        ends = [at for stop in self._stop if (at := text.find(stop)) >= 0]
-        if ends:
+        found = [(at + len(stop), at) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if found:
+            # The one that is complete first, as if the model had been stopped there.
             self._ended, self._held = True, ""
-            return text[: min(ends)]
+            return text[: min(found)[1]]
         keep = max(
             size
             for size in range(min(self._longest, len(text) + 1))

@@ -1,7 +1,9 @@
 """Keep-alive: what holds the warm executor between calls, and until when.
 
-The bridge keeps an executor as long as an agent that has used it is open. So the last finished
-agent stays open until the next one has finished, or until nothing was called for a while.
+The bridge keeps an executor as long as something that uses it is open. With the extension that is
+a lease of the bridge's own, taken when the first call begins or before; on the stock bridge it is
+the last finished agent, which stays open until the next one has finished. Either way it is given up
+when nothing was called for a while.
 """
 
 from __future__ import annotations
@@ -81,6 +83,19 @@ class Lease(Generic[Holder]):
             keep_alive: Seconds that this call wants it held from now on; 0 asks for nothing.
         """
         self._running -= 1
+        self._replace(holder, keep_alive)
+
+    def hold(self, holder: Holder, keep_alive: float) -> None:
+        """Something holds the executor from now on, without a call that ends.
+
+        Args:
+            holder: What holds it.
+            keep_alive: Seconds that it is wanted from now on.
+        """
+        self._replace(holder, keep_alive)
+
+    def _replace(self, holder: Holder | None, keep_alive: float) -> None:
+        self._cancel()
         if holder is not None:
             # The new one is open already when the old one is given up: the executor stays.
             previous, self._holder = self._holder, holder

@@ -7,53 +7,38 @@ a bridge is 130 MB and a second. Everything here runs on the private loop, so no
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import httpx
 import tenacity
 
-from langchain_cursor.agents import GUARDRAIL, AgentSettings, agent_options
+from langchain_cursor.agents import AgentSettings, agent_options
 from langchain_cursor.bridge.launch import Bridge, BridgeSettings, start_bridge
 from langchain_cursor.bridge.process import BridgeProcess
 from langchain_cursor.errors import (
-    CursorBridgeError,
-    CursorCancelledError,
+    CursorAuthenticationError,
     CursorError,
+    CursorInvalidRequestError,
     CursorTimeoutError,
-    run_error,
-    sdk_error,
-)
-from langchain_cursor.events import (
-    Event,
-    Finished,
-    Started,
-    TextDelta,
-    ThinkingDelta,
-    Usage,
-    usage_metadata,
+    with_sdk_class,
 )
 from langchain_cursor.lease import Lease
 from langchain_cursor.loop import refuse_at_end
 from langchain_cursor.scratch import Scratch, sweep
-
-if TYPE_CHECKING:
-    from langchain_cursor.serializer import Prompt
+from langchain_cursor.session import Agent, close_agent, retrieve
 
 logger = logging.getLogger("langchain_cursor")
 
 T = TypeVar("T")
 
-# Seconds that cleaning up behind a caller's back may take before it is given up.
-_CLOSE_TIMEOUT = 10.0
 # The bridge is one thread: an agent that closes takes time from a call that runs. So agents are
 # closed once nothing has run for this many seconds, but at most so many wait for that.
 _IDLE = 0.01
@@ -68,190 +53,45 @@ class CallSettings:
     """What a call wants of the runtime.
 
     Args:
-        agent: Model and sandbox.
+        agent: Model, sandbox, and how system text travels.
+        system: The text of the system messages that come first.
         keep_alive: Seconds to keep the executor warm after the call.
         timeout: Seconds for the whole call, retries included; None for no limit.
         max_retries: How often a transient failure is tried again.
     """
 
     agent: AgentSettings
+    system: str | None = None
     keep_alive: float = 60.0
     timeout: float | None = None
     max_retries: int = 0
 
 
-class Agent:
-    """A throwaway agent: made for one call, able to do nothing but answer."""
-
-    def __init__(self, runtime: Runtime, settings: AgentSettings) -> None:
-        self.bridge: Bridge
-        self.turns = 0
-        self._runtime = runtime
-        self._settings = settings
-        self._agent: Any = None
-        self._run: Any = None
-        # What was asked of the bridge and not answered yet. A task of its own, so that a caller
-        # who gives up leaves nothing behind: `aclose` waits for it and undoes it.
-        self._asked: asyncio.Task[Any] | None = None
-
-    async def open(self) -> None:
-        """Create the agent; once more, on a new bridge, if the bridge turns out to be dead."""
-        for attempt in (1, 2):
-            self.bridge = bridge = await self._runtime.bridge()
-            settings = self._settings
-            if not self._runtime.sandbox_works:
-                settings = replace(settings, sandbox=False)
-            options = agent_options(
-                bridge.sdk,
-                bridge.can,
-                settings,
-                api_key=self._runtime.settings.api_key,
-                workspace=self._runtime.workspace,
-            )
-            try:
-                self._agent = await self._ask(bridge.client.create_agent(options))
-            except Exception as error:
-                if not _is_transport(error):
-                    raise sdk_error(error) from error
-                await self._runtime.lost_if_gone(bridge, error)
-                if attempt == 2 or isinstance(error.__cause__, httpx.TimeoutException):
-                    raise _bridge_error(bridge, error) from error
-            else:
-                return
-
-    async def send(self, prompt: Prompt) -> AsyncIterator[Event]:
-        """Send a prompt, and yield what the run says.
-
-        A second prompt continues the conversation.
-
-        Raises:
-            CursorError: The run failed, by the table in `errors`.
-        """
-        run = await self._begin(prompt)
-        yield Started(run.id)
-        said = ""
-        texts: list[str] = []
-        try:
-            async with aclosing(run.events()) as events:
-                async for event in events:
-                    message = event.sdk_message
-                    kind = getattr(message, "type", None)
-                    if kind == "assistant":
-                        for block in message.message.content:
-                            text = getattr(block, "text", "")
-                            if text:
-                                texts.append(text)
-                                yield TextDelta(text)
-                    elif kind == "thinking":
-                        if message.text:
-                            yield ThinkingDelta(message.text)
-                    elif kind == "status" and message.message:
-                        said = message.message
-            result = await run.wait()
-        except Exception as error:
-            if _is_transport(error):
-                await self._runtime.lost_if_gone(self.bridge, error)
-                raise _bridge_error(self.bridge, error, run_id=run.id) from error
-            raise sdk_error(error) from error
-        self._run = None
-        self.turns += 1
-        usage = _usage(result.usage)
-        if result.status == "cancelled":
-            raise CursorCancelledError("The run was cancelled.", run_id=result.id)
-        if result.status != "finished":
-            raise run_error(
-                getattr(result, "error_message", None) or said,
-                sdk=self.bridge.sdk,
-                code=getattr(result, "error_code", None),
-                run_id=result.id,
-                usage=usage_metadata(usage),
-            )
-        if not texts and result.result:
-            texts.append(result.result)
-            yield TextDelta(result.result)
-        yield Finished(
-            run_id=result.id,
-            model=result.model.id if result.model else self._settings.model,
-            duration_ms=result.duration_ms,
-            usage=usage,
-            text="".join(texts),
-        )
-
-    @property
-    def idle(self) -> bool:
-        """Whether no run is under way."""
-        return self._run is None and self._asked is None
+class Closing(Protocol):
+    """Something on the bridge that holds the executor until it is closed: an agent, a lease."""
 
     async def aclose(self) -> None:
-        """Cancel a run that is under way, and close the agent. Never raises, never hangs."""
-        try:
-            with anyio.move_on_after(_CLOSE_TIMEOUT):
-                await self._settle()
-                if self._run is not None:
-                    await self._run.cancel()
-                if self._agent is not None and not self.bridge.lost:
-                    await self._agent.close()
-        except Exception as error:
-            # It may hold a prompt: name its class alone.
-            logger.debug("An agent did not close cleanly: %s", type(error).__name__)
-
-    async def _ask(self, question: Coroutine[Any, Any, Any]) -> Any:
-        asked = self._asked = asyncio.ensure_future(question)
-        asked.add_done_callback(_retrieve)
-        try:
-            answer = await asyncio.shield(asked)
-        except Exception:
-            self._asked = None
-            raise
-        self._asked = None
-        return answer
-
-    async def _settle(self) -> None:
-        asked, self._asked = self._asked, None
-        if asked is None:
-            return
-        answer = await asked
-        if self._agent is None:
-            self._agent = answer
-        else:
-            self._run = answer
-
-    async def _begin(self, prompt: Prompt) -> Any:
-        for attempt in itertools.count(1):
-            try:
-                self._run = await self._ask(self._agent.send(_message(self.bridge, prompt)))
-                return self._run
-            except Exception as error:
-                if self.turns or attempt > 2 or not await self._may_send_again(error):
-                    if _is_transport(error):
-                        raise _bridge_error(self.bridge, error) from error
-                    raise sdk_error(error) from error
-            self._runtime.behind(_close_refused(self.bridge, self._agent))
-            self._agent = None
-            await self.open()
-
-    async def _may_send_again(self, error: Exception) -> bool:
-        """Whether the run certainly did not begin, and may if it is sent to a new agent."""
-        if _is_transport(error):
-            await self._runtime.lost_if_gone(self.bridge, error)
-            return isinstance(error.__cause__, httpx.ConnectError)
-        if _is_sandbox_refusal(error) and self._runtime.sandbox_works:
-            self._runtime.sandbox_works = False
-            logger.warning(
-                "Cursor's sandbox is not supported on this machine: agents run without it. They "
-                "have no tools either way. Silence this with `ChatCursor(sandbox=False)`."
-            )
-        return _is_sandbox_refusal(error)
+        """Close it. Never raises, never hangs."""
 
 
-async def _close_refused(bridge: Bridge, agent: Any) -> None:
-    if bridge.lost:
-        return
-    try:
-        with anyio.move_on_after(_CLOSE_TIMEOUT):
-            await agent.close()
-    except Exception as error:
-        logger.debug("An agent did not close cleanly: %s", type(error).__name__)
+@dataclass(frozen=True)
+class BridgeLease:
+    """The extension's lease on an executor; to the SDK an agent that is only ever closed."""
+
+    bridge: Bridge
+    agent: Any
+
+    async def aclose(self) -> None:
+        """Give the executor up."""
+        await close_agent(self.bridge, self.agent)
+
+
+@dataclass(frozen=True)
+class _Executor:
+    """What decides which executor an agent uses, as far as it varies within a runtime."""
+
+    bridge: Bridge
+    sandbox: bool
 
 
 class Runtime:
@@ -265,6 +105,7 @@ class Runtime:
         self.settings = settings
         self.users: set[int] = set()
         self.sandbox_works = True
+        self.native_system_works = True
         self.last_keep_alive = 0.0
         self._extension = settings.extension
         self._scratch: Scratch | None = None
@@ -274,15 +115,13 @@ class Runtime:
         self._behind: set[asyncio.Task[None]] = set()
         self._tools_told = False
         self._running = 0
-        self._retired: deque[Agent] = deque()
+        self._retired: deque[Closing] = deque()
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._lease: Lease[Agent] = Lease(asyncio.get_running_loop().call_later, self.retire)
-
-    @property
-    def workspace(self) -> str:
-        """The empty directory that agents work in."""
-        assert self._scratch is not None  # made before the first bridge
-        return str(self._scratch.workspace)
+        loop = asyncio.get_running_loop()
+        self._lease: Lease[Closing] = Lease(loop.call_later, self.retire, loop.time)
+        self._leased: _Executor | None = None  # what the lease holds, or is about to
+        self._taking: asyncio.Task[bool] | None = None
+        self._key_refused = False
 
     async def bridge(self) -> Bridge:
         """The bridge, started or restarted if need be; callers at once share one start."""
@@ -296,20 +135,81 @@ class Runtime:
         except CursorError as error:
             raise copy(error) from error.__cause__  # one exception for each who waits
 
+    def options(
+        self,
+        bridge: Bridge,
+        settings: AgentSettings,
+        *,
+        system_prompt: str | None = None,
+        wishes: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The SDK's options for an agent, as this runtime's bridge and account allow."""
+        assert self._scratch is not None  # made before the first bridge
+        if not self.sandbox_works:
+            settings = replace(settings, sandbox=False)
+        wishes = dict(wishes or {})
+        if self._key_refused:
+            self._key_refused = False
+            wishes["forgetKey"] = True
+        return agent_options(
+            bridge.sdk,
+            bridge.can,
+            settings,
+            api_key=self.settings.api_key,
+            workspace=str(self._scratch.workspace),
+            system_prompt=system_prompt,
+            wishes=wishes,
+        )
+
+    def carries_system(self, bridge: Bridge, wanted: bool | None) -> bool:
+        """Whether system text can be an agent's own system prompt here.
+
+        Raises:
+            CursorInvalidRequestError: It must be, and cannot.
+        """
+        if wanted is False:
+            return False
+        if wanted and not bridge.can.system_prompt:
+            raise CursorInvalidRequestError(
+                "native_system_prompt=True, but this SDK and bridge cannot carry a system prompt "
+                "(cursor-sdk 1.0.31 and later can, with the bridge extension). Leave it out, and "
+                "system messages stand in the prompt."
+            )
+        return bridge.can.system_prompt and (bool(wanted) or self.native_system_works)
+
+    def sandbox_refused(self) -> None:
+        """The machine does not support the sandbox: go on without, and tell it once."""
+        if self.sandbox_works:
+            self.sandbox_works = False
+            logger.warning(
+                "Cursor's sandbox is not supported on this machine: agents run without it. They "
+                "have no tools either way. Silence this with `ChatCursor(sandbox=False)`."
+            )
+
+    def failed(self, error: CursorError) -> None:
+        """A run has failed: if its key was refused, what the bridge got for it is not reused."""
+        if isinstance(error, CursorAuthenticationError):
+            self._key_refused = True
+
     @asynccontextmanager
-    async def agent(self, settings: AgentSettings, keep_alive: float) -> AsyncIterator[Agent]:
+    async def agent(
+        self, settings: AgentSettings, keep_alive: float, system: str | None = None
+    ) -> AsyncIterator[Agent]:
         """An agent for one call. Leaving the context never waits for its end."""
-        agent = Agent(self, settings)
+        agent = Agent(self, settings, system)
         self._lease.begin()
         self.last_keep_alive = keep_alive
         self._running += 1
         self._watch_for_idle()
         try:
+            if keep_alive > 0:
+                self._take_lease_beside(await self.bridge(), settings, keep_alive)
             await agent.open()
             yield agent
         finally:
             self._running -= 1
-            if agent.idle and agent.turns and not agent.bridge.lost and agent.bridge.can.tools:
+            usable = agent.idle and agent.turns and not agent.bridge.lost
+            if usable and agent.bridge.can.tools and not self._lease_taken:
                 self._lease.end(agent, keep_alive)
             else:
                 self._lease.end(None, keep_alive)
@@ -318,6 +218,63 @@ class Runtime:
                 else:
                     self.behind(agent.aclose())  # at once: a run must be cancelled
             self._watch_for_idle()
+
+    async def prewarm(self, settings: CallSettings) -> None:
+        """Start the bridge and, with the extension, build the executor, without a model call.
+
+        Raises:
+            CursorStartupError: The bridge does not start.
+            CursorTimeoutError: It took longer than the settings' `timeout`.
+        """
+        with anyio.move_on_after(settings.timeout) as scope:
+            bridge = await self.bridge()
+            self.last_keep_alive = settings.keep_alive
+            self._take_lease_beside(bridge, settings.agent, settings.keep_alive)
+            if self._taking is not None:
+                await asyncio.shield(self._taking)
+        if scope.cancelled_caught:
+            raise CursorTimeoutError(f"Not warm within {settings.timeout:g} s.")
+
+    @property
+    def _lease_taken(self) -> bool:
+        return self._leased is not None and self._lease.held
+
+    def _take_lease_beside(
+        self, bridge: Bridge, settings: AgentSettings, keep_alive: float
+    ) -> None:
+        """Take the bridge's own lease on the executor, beside what runs, if it is not held."""
+        executor = _Executor(bridge, settings.sandbox and self.sandbox_works)
+        if not bridge.can.extension or keep_alive <= 0:
+            return
+        if self._leased == executor and (self._lease.held or self._taking is not None):
+            return
+        self._leased = executor
+        self._taking = asyncio.ensure_future(self._take_lease(executor, settings, keep_alive))
+        self._taking.add_done_callback(self._took)
+
+    async def _take_lease(
+        self, executor: _Executor, settings: AgentSettings, keep_alive: float
+    ) -> bool:
+        bridge = executor.bridge
+        options = self.options(bridge, settings, wishes={"prewarm": True})
+        try:
+            lease = BridgeLease(bridge, await bridge.client.create_agent(options))
+        except Exception as error:
+            # No failure of a lease fails a call: the call builds the executor itself.
+            logger.debug("The executor was not built beforehand: %s", type(error).__name__)
+            if self._leased == executor:
+                self._leased = None
+            return False
+        if self._leased != executor or bridge.lost:
+            self.retire(lease)
+        else:
+            self._lease.hold(lease, keep_alive)
+        return True
+
+    def _took(self, task: asyncio.Task[bool]) -> None:
+        retrieve(task)
+        if self._taking is task:
+            self._taking = None
 
     async def call(
         self,
@@ -348,17 +305,23 @@ class Runtime:
                 reraise=True,
             ):
                 with attempt:
-                    async with self.agent(settings.agent, settings.keep_alive) as agent:
+                    async with self.agent(
+                        settings.agent, settings.keep_alive, settings.system
+                    ) as agent:
                         result = await talk(agent)
         if scope.cancelled_caught:
-            raise CursorTimeoutError(
+            raise self._timed_out()(
                 f"No answer within {settings.timeout:g} s. Allow more time with `timeout`, or "
                 "try again."
             )
         return result
 
-    def retire(self, agent: Agent) -> None:
-        """Close an agent when the bridge has nothing better to do, soon at any rate."""
+    def _timed_out(self) -> type[CursorError]:
+        sdk = None if self._bridge is None else self._bridge.sdk
+        return with_sdk_class(CursorTimeoutError, getattr(sdk, "APITimeoutError", None))
+
+    def retire(self, agent: Closing) -> None:
+        """Close an agent or lease when the bridge has nothing better to do, soon at any rate."""
         self._retired.append(agent)
         if len(self._retired) > _MOST_WAITING:
             self.behind(self._retired.popleft().aclose())
@@ -392,7 +355,10 @@ class Runtime:
 
     async def aclose(self) -> None:
         """End the bridge and delete its files, after waiting a little for what is under way."""
+        self._leased = None  # a lease that is being taken is closed as soon as it is there
         self._lease.give_up()
+        if self._taking is not None:
+            await asyncio.wait([self._taking], timeout=_SETTLE_TIMEOUT)
         while self._retired:
             self.behind(self._retired.popleft().aclose())
         if self._starting is not None:
@@ -450,7 +416,7 @@ class Runtime:
         return bridge
 
     def _started(self, task: asyncio.Task[Bridge]) -> None:
-        _retrieve(task)
+        retrieve(task)
         self._starting = None
 
     def _exited(self, process: BridgeProcess) -> None:
@@ -459,35 +425,6 @@ class Runtime:
         if bridge is not None and bridge.process is process:
             bridge.lose()
             self._lease.give_up()
-
-
-def _message(bridge: Bridge, prompt: Prompt) -> Any:
-    sdk = bridge.sdk
-    text = prompt.text if bridge.can.tools else f"{GUARDRAIL}\n\n{prompt.text}"
-    images = [sdk.SDKImage(data=image.data, mime_type=image.mime_type) for image in prompt.images]
-    return sdk.UserMessage(text=text, images=images or None)
-
-
-def _usage(usage: Any) -> Usage | None:
-    if usage is None:
-        return None
-    return Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-    )
-
-
-def _is_transport(error: BaseException) -> bool:
-    """Whether it failed between Python and the bridge."""
-    return isinstance(error.__cause__, httpx.RequestError)
-
-
-def _is_sandbox_refusal(error: BaseException) -> bool:
-    # cursor-sdk 1.1.0: BadRequestError, code invalid_argument, raised by send.
-    return "sandboxing is not supported" in str(error)
 
 
 def _is_retryable(error: BaseException) -> bool:
@@ -501,28 +438,6 @@ def _retry_wait(state: tenacity.RetryCallState) -> float:
         return told
     wait: float = min(0.5 * 2 ** (state.attempt_number - 1), _LONGEST_RETRY_WAIT)
     return wait * random.uniform(0.75, 1.25)  # so that calls that failed together part
-
-
-def _bridge_error(
-    bridge: Bridge, error: BaseException | None, run_id: str | None = None
-) -> CursorError:
-    cause = error.__cause__ if error is not None else None
-    if isinstance(cause, httpx.TimeoutException):
-        return CursorTimeoutError(
-            "The bridge of cursor-sdk has been silent for too long; the next call starts another.",
-            run_id=run_id,
-        )
-    words = bridge.process.last_words() if bridge.lost and bridge.process is not None else ""
-    return CursorBridgeError(
-        "The bridge of cursor-sdk ended during the call; the next call starts another." + words,
-        run_id=run_id,
-    )
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    # Whoever waited may have been cancelled: the exception counts as seen.
-    if not task.cancelled():
-        task.exception()
 
 
 _swept = False

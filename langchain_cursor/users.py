@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from concurrent.futures import Future
+from contextlib import aclosing, contextmanager
 from typing import Any, TypeVar
 
 from langchain_cursor.bridge.launch import BridgeSettings
 from langchain_cursor.channel import Channel
+from langchain_cursor.errors import CursorClosedError
 from langchain_cursor.loop import call_at_end, call_in_child, current_loop, private_loop
-from langchain_cursor.runtime import Agent, CallSettings, Runtime
+from langchain_cursor.runtime import CallSettings, Runtime
+from langchain_cursor.session import Agent
+
+logger = logging.getLogger("langchain_cursor")
 
 T = TypeVar("T")
 
@@ -100,6 +106,19 @@ class User:
         finally:
             job.cancel()
 
+    def prewarm(self, bridge: BridgeSettings, settings: CallSettings) -> None:
+        """`Runtime.prewarm` on the private loop, waiting for it."""
+        private_loop().run(lambda: _prewarm(self._id, bridge, settings))
+
+    async def aprewarm(self, bridge: BridgeSettings, settings: CallSettings) -> None:
+        """`Runtime.prewarm`, awaited."""
+        await private_loop().arun(lambda: _prewarm(self._id, bridge, settings))
+
+    def prewarm_beside(self, bridge: BridgeSettings, settings: CallSettings) -> None:
+        """`Runtime.prewarm` in the background; a failure is a warning."""
+        job = private_loop().submit(lambda: _prewarm(self._id, bridge, settings))
+        job.future.add_done_callback(_tell_failure)
+
     def close(self) -> None:
         """Cancel this user's calls; end every runtime that nobody else uses, and wait for it."""
         private = current_loop()
@@ -132,6 +151,24 @@ async def _call(
     talk: Callable[[Agent], Awaitable[T]],
     may_retry: Callable[[], bool] = lambda: True,
 ) -> T:
+    with _use(user, bridge) as runtime:
+        return await runtime.call(settings, talk, may_retry)
+
+
+async def _prewarm(user: int, bridge: BridgeSettings, settings: CallSettings) -> None:
+    with _use(user, bridge) as runtime:
+        await runtime.prewarm(settings)
+
+
+def _tell_failure(future: Future[None]) -> None:
+    error = future.exception()
+    if error is not None and not isinstance(error, CursorClosedError):
+        logger.warning("ChatCursor is not prewarmed; the first call tries again. %s", error)
+
+
+@contextmanager
+def _use(user: int, bridge: BridgeSettings) -> Iterator[Runtime]:
+    """The runtime for these settings, while the current task is one of the user's calls."""
     runtime = _runtimes.get(bridge)
     if runtime is None:
         runtime = _runtimes[bridge] = Runtime(bridge)
@@ -141,7 +178,7 @@ async def _call(
     calls = _calls.setdefault(user, set())
     calls.add(task)
     try:
-        return await runtime.call(settings, talk, may_retry)
+        yield runtime
     finally:
         calls.discard(task)
         if not calls:

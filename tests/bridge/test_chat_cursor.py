@@ -71,9 +71,8 @@ def test_what_reaches_the_cloud_is_a_plain_model(chat: Chat, cloud: CursorCloud)
     )
     (run,) = cloud.runs
     assert run.received.allowed_tools == ""  # the header is there, and empty
-    assert [turn.role for turn in parse(run.received.text)] == [
-        "system", "user", "assistant", "user",
-    ]  # fmt: skip
+    assert run.received.system_prompt == "Be brief."
+    assert [turn.role for turn in parse(run.received.text)] == ["user", "assistant", "user"]
     assert [(i.data, i.mime_type) for i in run.received.images] == [(PNG, "image/png")]
     assert run.received.model == "composer-2.5"
 

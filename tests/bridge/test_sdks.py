@@ -12,6 +12,7 @@ import pytest
 
 from langchain_cursor import ChatCursor
 from langchain_cursor.agents import GUARDRAIL
+from langchain_cursor.serializer import parse
 from langchain_cursor_fakes import CursorCloud
 
 pytestmark = pytest.mark.bridge
@@ -59,8 +60,10 @@ def test_an_sdk_without_tools_answers_with_a_guardrail_and_one_warning(
         assert model.invoke([("system", "Be brief."), ("human", "say: old")]).text == "old"
     for run in cloud.runs:
         assert run.received.allowed_tools is None
-        assert run.received.text.startswith(GUARDRAIL)
-        assert "<system>\nBe brief.\n</system>" in run.received.text
+        turns = parse(run.received.text)
+        assert [(turn.role, turn.text) for turn in turns] == [
+            ("system", GUARDRAIL), ("system", "Be brief."), ("user", "say: old"),
+        ]  # fmt: skip
     told = [r.getMessage() for r in caplog.records if "cannot deny an agent its tools" in r.msg]
     assert len(told) == 1
 

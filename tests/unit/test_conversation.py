@@ -96,8 +96,9 @@ def in_pieces(text: str, cuts: list[int]) -> list[str]:
 
 
 def cut(text: str, stop: list[str]) -> str:
-    """The text before the first of the stop texts, looked at as a whole."""
-    return text[: min((text.index(end) for end in stop if end and end in text), default=len(text))]
+    """The text before the stop text that is complete first, looked at as a whole."""
+    found = [(text.index(end) + len(end), text.index(end)) for end in stop if end and end in text]
+    return text[: min(found)[1]] if found else text
 
 
 cuts = st.lists(st.integers(0, 10_000), max_size=12)

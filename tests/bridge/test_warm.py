@@ -1,0 +1,273 @@
+"""The warm executor, the native system prompt and the sandbox, on the real bridge."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import cursor_sdk
+import pytest
+from langchain_core.messages import HumanMessage, SystemMessage
+
+from langchain_cursor import ChatCursor, CursorAuthenticationError, CursorInvalidRequestError
+from langchain_cursor.serializer import parse
+from langchain_cursor_fakes import CursorCloud, Delays, Error, Text
+from tests.bridge.test_processes import _runtime
+from tests.conftest import until
+
+pytestmark = pytest.mark.bridge
+
+Chat = Callable[..., ChatCursor]
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+@pytest.mark.clause("WARM-1")
+def test_prewarm_builds_the_executor_without_a_run(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat()
+    model.prewarm()
+    cloud.wait_for(lambda cloud: cloud.executor_builds == 1)
+    assert cloud.runs == []
+    assert _runtime(model)._lease.held
+    model.invoke("x")
+    time.sleep(0.5)
+    assert cloud.executor_builds == 1
+
+
+@pytest.mark.clause("WARM-1")
+@pytest.mark.asyncio
+async def test_aprewarm_does_the_same(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat()
+    await model.aprewarm()
+    await cloud.await_for(lambda cloud: cloud.executor_builds == 1)
+    assert cloud.runs == []
+
+
+@pytest.mark.clause("WARM-1")
+def test_a_model_can_prewarm_itself_in_the_background(own_chat: Chat, cloud: CursorCloud) -> None:
+    cloud.delays = Delays(privacy=0.3)
+    started = time.monotonic()
+    own_chat(prewarm=True)
+    assert time.monotonic() - started < 0.25
+    cloud.wait_for(lambda cloud: cloud.executor_builds == 1)
+    assert cloud.runs == []
+
+
+@pytest.mark.clause("WARM-2")
+def test_a_failed_prewarm_is_a_warning(
+    own_chat: Chat, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CURSOR_SDK_BRIDGE_BIN", "/nowhere/at/all")
+    own_chat().prewarm()
+    assert ["is not a file" in text for text in _warnings(caplog)] == [True]
+    own_chat(prewarm=True)
+    assert until(lambda: len(_warnings(caplog)) == 2)
+    monkeypatch.delenv("CURSOR_SDK_BRIDGE_BIN")
+    ChatCursor(prewarm=True)  # without a key
+    assert until(lambda: len(_warnings(caplog)) == 3)
+
+
+@pytest.mark.clause("WARM-2")
+def test_a_prewarm_whose_executor_fails_leaves_the_next_call_to_build(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    cloud.refuse_all_keys = True
+    model = own_chat(max_retries=0)
+    model.prewarm()
+    cloud.refuse_all_keys = False
+    assert model.invoke("say: built").text == "built"
+
+
+@pytest.mark.clause("WARM-3")
+def test_concurrent_first_calls_build_one_executor(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat()
+
+    async def main() -> None:
+        await asyncio.gather(*(model.ainvoke("x") for _ in range(6)))
+
+    asyncio.run(main())
+    time.sleep(0.7)
+    assert cloud.executor_builds == 1
+
+
+@pytest.mark.clause("WARM-4")
+def test_the_executor_expires_after_keep_alive_and_is_built_again(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    model = own_chat(keep_alive=0.4)
+    model.invoke("x")
+    assert until(lambda: not _runtime(model)._lease.held, 3)
+    time.sleep(0.3)  # it is closed behind the caller's back
+    model.invoke("x")
+    cloud.wait_for(lambda cloud: cloud.executor_builds == 2)
+
+
+@pytest.mark.clause("WARM-5")
+def test_changing_the_sandbox_takes_the_new_lease_before_the_old_is_given_up(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    model = own_chat()
+    model.invoke("x")
+    runtime = _runtime(model)
+    first = runtime._lease._holder
+    without = model.model_copy(update={"sandbox": False})
+    without.invoke("x")
+    assert until(lambda: runtime._lease._holder not in (None, first))
+    cloud.wait_for(lambda cloud: cloud.executor_builds == 2)
+    without.close()
+
+
+@pytest.mark.clause("WARM-6")
+def test_one_key_exchange_serves_bridge_executor_and_calls(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    cloud.delays = Delays(key_exchange=0.1)
+    model = own_chat()
+    for _ in range(3):
+        model.invoke("x")
+    time.sleep(0.5)
+    assert cloud.key_exchanges == 1
+
+
+@pytest.mark.clause("WARM-6")
+def test_a_refused_key_is_exchanged_anew(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat(max_retries=0)
+    model.invoke("x")
+    assert cloud.key_exchanges == 1
+    cloud.brain = lambda run: [Error("unauthenticated", "expired")]
+    with pytest.raises(CursorAuthenticationError):
+        model.invoke("x")
+    cloud.brain = lambda run: [Text("ok")]
+    model.invoke("x")
+    cloud.wait_for(lambda cloud: cloud.key_exchanges == 2)
+
+
+SYSTEM = [SystemMessage("Be brief."), SystemMessage("Be kind."), HumanMessage("say: hi")]
+
+
+@pytest.mark.clause("WARM-7")
+def test_system_messages_become_the_agents_own_prompt(own_chat: Chat, cloud: CursorCloud) -> None:
+    own_chat().invoke(SYSTEM)
+    received = cloud.runs[0].received
+    assert received.system_prompt == "Be brief.\n\nBe kind."
+    assert [turn.role for turn in parse(received.text)] == ["user"]
+
+
+@pytest.mark.clause("WARM-7")
+def test_a_system_message_in_mid_conversation_stays_in_place(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    own_chat().invoke([SYSTEM[0], HumanMessage("a"), SYSTEM[1], HumanMessage("say: b")])
+    received = cloud.runs[0].received
+    assert received.system_prompt == "Be brief."
+    assert [turn.role for turn in parse(received.text)] == ["user", "system", "user"]
+
+
+@pytest.mark.clause("WARM-7")
+def test_blank_system_text_is_never_sent(own_chat: Chat, cloud: CursorCloud) -> None:
+    own_chat().invoke([SystemMessage(" \n"), HumanMessage("say: hi")])
+    received = cloud.runs[0].received
+    assert received.system_prompt is None
+    assert [turn.role for turn in parse(received.text)] == ["user"]
+
+
+@pytest.mark.clause("WARM-8")
+def test_a_refused_system_prompt_is_inlined_from_then_on(
+    own_chat: Chat, cloud: CursorCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud.system_prompt_allowed = False
+    model = own_chat()
+    started = time.monotonic()
+    message = model.invoke(SYSTEM)
+    assert message.text == "hi"
+    assert time.monotonic() - started < 5  # one fast refusal, not the 15 s of the stock bridge
+    assert message.id == message.response_metadata["run_id"]
+    assert model.invoke(SYSTEM).text == "hi"
+    assert [run.outcome for run in cloud.runs] == ["error", "finished", "finished"]
+    assert [turn.role for turn in parse(cloud.runs[1].received.text)] == ["system", "user"]
+    assert ["custom system prompts" in text for text in _warnings(caplog)] == [True]
+
+
+@pytest.mark.clause("WARM-8")
+def test_a_refusal_inside_a_stream_does_not_show(own_chat: Chat, cloud: CursorCloud) -> None:
+    cloud.system_prompt_allowed = False
+    chunks = list(own_chat().stream(SYSTEM))
+    assert "".join(str(chunk.content) for chunk in chunks) == "hi"
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+@pytest.mark.clause("WARM-9")
+def test_the_native_prompt_can_be_forbidden_and_forced(own_chat: Chat, cloud: CursorCloud) -> None:
+    own_chat(native_system_prompt=False).invoke(SYSTEM)
+    assert cloud.runs[0].received.system_prompt is None
+    cloud.system_prompt_allowed = False
+    with pytest.raises(CursorInvalidRequestError, match="not enabled for this account"):
+        own_chat(native_system_prompt=True).invoke(SYSTEM)
+    with pytest.raises(CursorInvalidRequestError, match="cannot carry a system prompt"):
+        own_chat(native_system_prompt=True, bridge_extension=False).invoke(SYSTEM)
+
+
+def _without_sandbox(tmp_path: Path) -> types.ModuleType:
+    """The SDK from a copy of its files in which the sandbox does not work."""
+    vendored = tmp_path / "cursor_sdk" / "_vendor" / "bridge"
+    # Whole, for Node follows links to where the other modules are; of links, for it is 170 MB.
+    shutil.copytree(
+        Path(cursor_sdk.__file__).parent / "_vendor" / "bridge", vendored, copy_function=_link
+    )
+    (helper,) = vendored.glob("node_modules/@cursor/sdk-*/bin/cursorsandbox")
+    helper.unlink()
+    helper.write_text("#!/bin/sh\nexit 1\n")
+    helper.chmod(0o755)
+    module = types.ModuleType("cursor_sdk")
+    module.__dict__.update(vars(cursor_sdk), __file__=str(tmp_path / "cursor_sdk" / "__init__.py"))
+    return module
+
+
+def _link(source: str, target: str) -> str:
+    try:
+        Path(target).hardlink_to(source)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+    return target
+
+
+@pytest.mark.clause("WARM-10")
+def test_a_machine_without_sandbox_answers_after_one_warning(
+    own_chat: Chat, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sdk = _without_sandbox(tmp_path)
+    model = own_chat(sdk_loader=lambda: sdk)
+    for word in ("one", "two"):
+        assert model.invoke(f"say: {word}").text == word
+    assert ["sandbox is not supported" in text for text in _warnings(caplog)] == [True]
+    caplog.clear()
+    assert own_chat(sdk_loader=lambda: sdk, sandbox=False).invoke("say: x").text == "x"
+    assert _warnings(caplog) == []
+
+
+@pytest.mark.clause("WARM-10")
+def test_other_refusals_are_not_taken_for_a_missing_sandbox(
+    own_chat: Chat, cloud: CursorCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud.brain = lambda run: [Error("invalid_argument", "no such thing")]
+    with pytest.raises(CursorInvalidRequestError, match="no such thing"):
+        own_chat().invoke("x")
+    assert _warnings(caplog) == []
+
+
+@pytest.mark.clause("WARM-11")
+def test_the_longest_keep_alive_of_two_models_holds(own_chat: Chat) -> None:
+    model = own_chat(keep_alive=30)
+    model.invoke("x")
+    short = model.model_copy(update={"keep_alive": 0.1})
+    short.invoke("x")
+    time.sleep(0.4)
+    assert _runtime(model)._lease.held
+    short.close()
