@@ -154,6 +154,10 @@ class ChatCursor(BaseChatModel):
     """Start the bridge with this package's extension (faster, and nothing is written to disk).
     A bridge of your own (`CURSOR_SDK_BRIDGE_BIN`, `CURSOR_SDK_BRIDGE_URL`) always goes without."""
 
+    bridge_max_rss: int | None = Field(default=2**30, gt=0)
+    """Bytes of memory from which on a fresh bridge takes the place of this one, warmed beside it:
+    no call waits or fails. `None` never. It is the extension that tells how large a bridge is."""
+
     temperature: float | None = None
     """No effect: Cursor has no such control."""
 
@@ -568,6 +572,7 @@ class ChatCursor(BaseChatModel):
                 self.sandbox,
                 self.native_system_prompt,
             ),
+            bridge_max_rss=self.bridge_max_rss,
             keep_alive=self.keep_alive,
             timeout=self.timeout,
             max_retries=self.max_retries,

@@ -46,6 +46,7 @@ _MOST_WAITING = 4
 # Seconds that `close()` waits for it; closing an agent waits up to 2 s for the SDK's telemetry.
 _SETTLE_TIMEOUT = 3.0
 _LONGEST_RETRY_WAIT = 8.0
+_LONGEST_TOLD_WAIT = 60.0  # what Cursor may ask for; a longer wait is the caller's to decide
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class CallSettings:
     Args:
         agent: Model, sandbox, and how system text travels.
         system: The text of the system messages that come first.
+        bridge_max_rss: Bytes of memory from which on the bridge is replaced; None never.
         keep_alive: Seconds to keep the executor warm after the call.
         timeout: Seconds for the whole call, retries included; None for no limit.
         max_retries: How often a transient failure is tried again.
@@ -62,6 +64,7 @@ class CallSettings:
 
     agent: AgentSettings
     system: str | None = None
+    bridge_max_rss: int | None = None
     keep_alive: float = 60.0
     timeout: float | None = None
     max_retries: int = 0
@@ -122,6 +125,9 @@ class Runtime:
         self._leased: _Executor | None = None  # what the lease holds, or is about to
         self._taking: asyncio.Task[bool] | None = None
         self._key_refused = False
+        self._agents: set[Agent] = set()  # of the calls that run now
+        self._bridges: set[Bridge] = set()
+        self._replacing: asyncio.Task[None] | None = None
 
     async def bridge(self) -> Bridge:
         """The bridge, started or restarted if need be; callers at once share one start."""
@@ -192,32 +198,70 @@ class Runtime:
             self._key_refused = True
 
     @asynccontextmanager
-    async def agent(
-        self, settings: AgentSettings, keep_alive: float, system: str | None = None
-    ) -> AsyncIterator[Agent]:
+    async def agent(self, settings: CallSettings) -> AsyncIterator[Agent]:
         """An agent for one call. Leaving the context never waits for its end."""
-        agent = Agent(self, settings, system)
+        agent: Agent | None = None
         self._lease.begin()
-        self.last_keep_alive = keep_alive
+        self.last_keep_alive = settings.keep_alive
         self._running += 1
         self._watch_for_idle()
         try:
-            if keep_alive > 0:
-                self._take_lease_beside(await self.bridge(), settings, keep_alive)
+            bridge = await self.bridge()
+            if self._replacing is None:  # else the next bridge's executor is about to be leased
+                self._take_lease_beside(bridge, settings)
+            agent = Agent(self, bridge, settings.agent, settings.system)
+            self._agents.add(agent)
             await agent.open()
             yield agent
         finally:
             self._running -= 1
-            usable = agent.idle and agent.turns and not agent.bridge.lost
-            if usable and agent.bridge.can.tools and not self._lease_taken:
-                self._lease.end(agent, keep_alive)
-            else:
-                self._lease.end(None, keep_alive)
-                if agent.idle:
-                    self.retire(agent)
-                else:
-                    self.behind(agent.aclose())  # at once: a run must be cancelled
+            self._leave(agent, settings)
             self._watch_for_idle()
+
+    def _leave(self, agent: Agent | None, settings: CallSettings) -> None:
+        if agent is None:
+            self._lease.end(None, settings.keep_alive)
+            return
+        self._agents.discard(agent)
+        usable = agent.idle and agent.turns and not agent.bridge.lost and agent.bridge.can.tools
+        if usable and agent.bridge is self._bridge and not self._lease_taken:
+            self._lease.end(agent, settings.keep_alive)
+        else:
+            self._lease.end(None, settings.keep_alive)
+            if agent.idle:
+                self.retire(agent)
+            else:
+                self.behind(agent.aclose())  # at once: a run must be cancelled
+        if agent.bridge is self._bridge:
+            self._replace_if_grown(agent.bridge, settings)
+        else:
+            self._end_if_unused(agent.bridge)
+
+    def _replace_if_grown(self, bridge: Bridge, settings: CallSettings) -> None:
+        """Start a fresh bridge beside one that has grown too large; no call waits for it."""
+        limit = settings.bridge_max_rss
+        if limit is not None and bridge.memory > limit and self._replacing is None:
+            self._replacing = asyncio.ensure_future(self._replace(bridge, settings))
+            self._replacing.add_done_callback(self._replaced)
+
+    async def _replace(self, old: Bridge, settings: CallSettings) -> None:
+        new = await self._launch()
+        if self._bridge is not old:  # it died meanwhile, and has been replaced for that
+            await new.aclose()
+            return
+        await self._warm(new, settings)
+        self._bridge = new
+        self._end_if_unused(old)
+
+    def _end_if_unused(self, bridge: Bridge) -> None:
+        """End a bridge that has been replaced, once its last call has ended."""
+        if not bridge.lost and not any(agent.bridge is bridge for agent in self._agents):
+            self._bridges.discard(bridge)
+            self.behind(bridge.aclose())
+
+    def _replaced(self, task: asyncio.Task[None]) -> None:
+        retrieve(task)
+        self._replacing = None
 
     async def prewarm(self, settings: CallSettings) -> None:
         """Start the bridge and, with the extension, build the executor, without a model call.
@@ -227,29 +271,31 @@ class Runtime:
             CursorTimeoutError: It took longer than the settings' `timeout`.
         """
         with anyio.move_on_after(settings.timeout) as scope:
-            bridge = await self.bridge()
             self.last_keep_alive = settings.keep_alive
-            self._take_lease_beside(bridge, settings.agent, settings.keep_alive)
-            if self._taking is not None:
-                await asyncio.shield(self._taking)
+            await self._warm(await self.bridge(), settings)
         if scope.cancelled_caught:
-            raise CursorTimeoutError(f"Not warm within {settings.timeout:g} s.")
+            raise self._timed_out()(f"Not warm within {settings.timeout:g} s.")
+
+    async def _warm(self, bridge: Bridge, settings: CallSettings) -> None:
+        self._take_lease_beside(bridge, settings)
+        if self._taking is not None:
+            await asyncio.shield(self._taking)
 
     @property
     def _lease_taken(self) -> bool:
         return self._leased is not None and self._lease.held
 
-    def _take_lease_beside(
-        self, bridge: Bridge, settings: AgentSettings, keep_alive: float
-    ) -> None:
+    def _take_lease_beside(self, bridge: Bridge, settings: CallSettings) -> None:
         """Take the bridge's own lease on the executor, beside what runs, if it is not held."""
-        executor = _Executor(bridge, settings.sandbox and self.sandbox_works)
-        if not bridge.can.extension or keep_alive <= 0:
+        if not bridge.can.extension or settings.keep_alive <= 0:
             return
+        executor = _Executor(bridge, settings.agent.sandbox and self.sandbox_works)
         if self._leased == executor and (self._lease.held or self._taking is not None):
             return
         self._leased = executor
-        self._taking = asyncio.ensure_future(self._take_lease(executor, settings, keep_alive))
+        self._taking = asyncio.ensure_future(
+            self._take_lease(executor, settings.agent, settings.keep_alive)
+        )
         self._taking.add_done_callback(self._took)
 
     async def _take_lease(
@@ -305,9 +351,7 @@ class Runtime:
                 reraise=True,
             ):
                 with attempt:
-                    async with self.agent(
-                        settings.agent, settings.keep_alive, settings.system
-                    ) as agent:
+                    async with self.agent(settings) as agent:
                         result = await talk(agent)
         if scope.cancelled_caught:
             raise self._timed_out()(
@@ -361,15 +405,16 @@ class Runtime:
             await asyncio.wait([self._taking], timeout=_SETTLE_TIMEOUT)
         while self._retired:
             self.behind(self._retired.popleft().aclose())
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
+        for start in (self._starting, self._replacing):
+            if start is not None:
+                start.cancel()
+                await asyncio.wait([start])
         if self._behind:
             await asyncio.wait(self._behind, timeout=_SETTLE_TIMEOUT)
         for task in self._behind:
             task.cancel()
-        if self._bridge is not None:
-            await self._bridge.aclose()
+        for bridge in self._bridges:
+            await bridge.aclose()
         await asyncio.get_running_loop().run_in_executor(None, self.kill)
 
     def kill(self) -> None:
@@ -390,14 +435,19 @@ class Runtime:
             self._scratch.let_go()
 
     async def _start(self) -> Bridge:
-        refuse_at_end()
         old, self._bridge = self._bridge, None
         if old is not None:
+            self._bridges.discard(old)
             await old.aclose()
+        self._bridge = await self._launch()
+        return self._bridge
+
+    async def _launch(self) -> Bridge:
+        refuse_at_end()
         if self._scratch is None:
             self._scratch = Scratch()
             self.behind(_sweep_once())
-        else:
+        elif not self._processes:
             self._scratch.clean()
         bridge = await start_bridge(
             replace(self.settings, extension=self._extension),
@@ -405,6 +455,7 @@ class Runtime:
             self._processes.add,
             self._exited,
         )
+        self._bridges.add(bridge)
         self._extension = self._extension and bridge.can.extension
         if not bridge.can.tools and not self._tools_told:
             self._tools_told = True
@@ -412,7 +463,6 @@ class Runtime:
                 "This cursor-sdk cannot deny an agent its tools (1.0.29 and later can): a "
                 "paragraph in the prompt asks the model to use none, and no executor is kept."
             )
-        self._bridge = bridge
         return bridge
 
     def _started(self, task: asyncio.Task[Bridge]) -> None:
@@ -421,14 +471,19 @@ class Runtime:
 
     def _exited(self, process: BridgeProcess) -> None:
         self._processes.discard(process)
-        bridge = self._bridge
-        if bridge is not None and bridge.process is process:
-            bridge.lose()
+        for bridge in self._bridges:
+            if bridge.process is process:
+                bridge.lose()
+        if self._bridge is not None and self._bridge.process is process:
             self._lease.give_up()
 
 
 def _is_retryable(error: BaseException) -> bool:
-    return isinstance(error, CursorError) and error.is_retryable
+    return (
+        isinstance(error, CursorError)
+        and error.is_retryable
+        and (error.retry_after or 0) <= _LONGEST_TOLD_WAIT
+    )
 
 
 def _retry_wait(state: tenacity.RetryCallState) -> float:

@@ -48,12 +48,15 @@ class Agent:
 
     Args:
         runtime: Where it lives.
+        bridge: Where it is made; elsewhere if that turns out to be dead.
         settings: Model, sandbox, and how system text is to travel.
         system: The text of the system messages that come first, if any.
     """
 
-    def __init__(self, runtime: Runtime, settings: AgentSettings, system: str | None) -> None:
-        self.bridge: Bridge
+    def __init__(
+        self, runtime: Runtime, bridge: Bridge, settings: AgentSettings, system: str | None
+    ) -> None:
+        self.bridge = bridge
         self.turns = 0
         self._runtime = runtime
         self._settings = settings
@@ -68,7 +71,9 @@ class Agent:
     async def open(self) -> None:
         """Create the agent; once more, on a new bridge, if the bridge turns out to be dead."""
         for attempt in (1, 2):
-            self.bridge = bridge = await self._runtime.bridge()
+            if self.bridge.lost:
+                self.bridge = await self._runtime.bridge()
+            bridge = self.bridge
             self._native = self._system is not None and self._runtime.carries_system(
                 bridge, self._settings.native_system_prompt
             )

@@ -34,7 +34,9 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     for name in list(os.environ):
         if name.startswith("CURSOR_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "home"))
+    base = tmp_path_factory.getbasetemp()
+    monkeypatch.setenv("HOME", str(base / "home"))
+    monkeypatch.setenv("LANGCHAIN_CURSOR_CACHE_DIR", str(base / "cache"))
 
 
 @pytest.fixture
@@ -123,6 +125,7 @@ class Scripts:
             "PATH": os.environ["PATH"],
             "HOME": os.environ["HOME"],
             "TMPDIR": str(self.temporary),
+            "LANGCHAIN_CURSOR_CACHE_DIR": os.environ["LANGCHAIN_CURSOR_CACHE_DIR"],
             "CURSOR_API_KEY": API_KEY,
             "CURSOR_BACKEND_URL": self.cloud.url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "fakes")]),

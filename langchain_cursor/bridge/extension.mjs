@@ -66,10 +66,14 @@ function endWithParent() {
 
 function replaceCreate() {
   const create = sdk.Agent.create.bind(sdk.Agent);
+  let created = 0;
   sdk.Agent.create = async (options) => {
     const { [MARK]: mark, ...agents } = options?.agents ?? {};
     if (mark === undefined) return create(options);
     const wish = JSON.parse(mark.prompt);
+    if (created++ % 20 === 0) {
+      process.stderr.write(`langchain-cursor-extension memory ${process.memoryUsage.rss()}\n`);
+    }
     if (wish.forgetKey) exchanges.clear();
     const own = {
       ...options,

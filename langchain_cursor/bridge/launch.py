@@ -25,6 +25,7 @@ from langchain_cursor.bridge.process import (
     node,
     vendored,
 )
+from langchain_cursor.cache import private_directory
 from langchain_cursor.errors import CursorStartupError
 
 if TYPE_CHECKING:
@@ -118,6 +119,11 @@ class Bridge:
     def lost(self) -> bool:
         """Whether the bridge has ended, or counts as ended."""
         return self._lost.is_set()
+
+    @property
+    def memory(self) -> int:
+        """The process's resident memory in bytes, as the extension last told; 0 if it has not."""
+        return 0 if self.process is None else self.process.memory
 
     def lose(self) -> None:
         """Count it as ended: nothing is sent to it any more."""
@@ -249,6 +255,7 @@ class _Spawn:
             LANGCHAIN_CURSOR_BRIDGE_ROOT=str(root),
             LANGCHAIN_CURSOR_SCRATCH=str(self._scratch.root),
             LANGCHAIN_CURSOR_PARENT=str(os.getpid()),
+            LANGCHAIN_CURSOR_COMPILE_CACHE=str(private_directory("node") or ""),
         )
 
     async def ready(self, process: BridgeProcess) -> BridgeProcess:

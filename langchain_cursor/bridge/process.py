@@ -22,6 +22,7 @@ logger = logging.getLogger("langchain_cursor.bridge")
 
 READY = "cursor-sdk-bridge ready "
 EXTENSION_READY = "langchain-cursor-extension ready "
+EXTENSION_MEMORY = "langchain-cursor-extension memory "
 EXTENSION = Path(__file__).with_name("extension.mjs")
 
 # Start-up was 0.7 to 1.0 s on two cores (cursor-sdk 1.1.0); a cold, busy machine needs more.
@@ -84,6 +85,7 @@ class BridgeProcess:
         self.owner = os.getpid()
         self.discovery: Future[dict[str, Any]] = Future()
         self.extension: dict[str, Any] | None = None
+        self.memory = 0
         self.last_lines: deque[str] = deque(maxlen=20)
         # Short ones, such as a key for the offline stand-in, would tear ordinary words apart.
         self._secrets = [secret for secret in secrets if len(secret) >= 8]
@@ -202,6 +204,8 @@ class BridgeProcess:
     def _line(self, line: str) -> None:
         if line.startswith(EXTENSION_READY):
             self.extension = json.loads(line[len(EXTENSION_READY) :])
+        elif line.startswith(EXTENSION_MEMORY):
+            self.memory = int(line[len(EXTENSION_MEMORY) :])
         elif line.startswith(READY) and not self.discovery.done():
             try:
                 self.discovery.set_result(json.loads(line[len(READY) :]))

@@ -51,7 +51,7 @@ class OldClient(cursor_sdk.AsyncClient):
         return await super().create_agent(options.to_json(), **named)
 
 
-@pytest.mark.clause("AGENTS-7")
+@pytest.mark.clause("AGENTS-6")
 def test_an_sdk_without_tools_answers_with_a_guardrail_and_one_warning(
     own_chat: Chat, cloud: CursorCloud, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,7 +68,7 @@ def test_an_sdk_without_tools_answers_with_a_guardrail_and_one_warning(
     assert len(told) == 1
 
 
-@pytest.mark.clause("AGENTS-7")
+@pytest.mark.clause("AGENTS-6")
 def test_an_sdk_without_tools_keeps_no_executor(own_chat: Chat, cloud: CursorCloud) -> None:
     model = own_chat(sdk_loader=old_sdk, bridge_extension=False)
     for _ in range(2):

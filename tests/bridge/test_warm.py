@@ -7,8 +7,11 @@ import logging
 import shutil
 import time
 import types
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import cursor_sdk
 import pytest
@@ -16,7 +19,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_cursor import ChatCursor, CursorAuthenticationError, CursorInvalidRequestError
 from langchain_cursor.serializer import parse
-from langchain_cursor_fakes import CursorCloud, Delays, Error, Text
+from langchain_cursor_fakes import CursorCloud, Delay, Delays, Error, Text
 from tests.bridge.test_processes import _runtime
 from tests.conftest import until
 
@@ -271,3 +274,66 @@ def test_the_longest_keep_alive_of_two_models_holds(own_chat: Chat) -> None:
     time.sleep(0.4)
     assert _runtime(model)._lease.held
     short.close()
+
+
+@pytest.mark.clause("WARM-12")
+def test_a_bridge_that_has_grown_is_replaced_and_no_call_waits_or_fails(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    cloud.brain = lambda run: [Text("a "), Delay(1.5), Text("b")] if "slow" in run.text else "ok"
+    model = own_chat(bridge_max_rss=2**40)
+    model.invoke("x")
+    runtime = _runtime(model)
+    first = runtime._bridge
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(model.invoke, "slow")
+        cloud.wait_for(lambda cloud: any("slow" in run.received.text for run in cloud.runs))
+        started = time.monotonic()
+        model.model_copy(update={"bridge_max_rss": 1}).invoke("x")
+        model.invoke("x")
+        assert time.monotonic() - started < 1
+        assert until(lambda: runtime._bridge is not first)
+        assert model.invoke("x").text == "ok"
+        assert first.process.alive  # a call still runs there
+        assert slow.result().text == "a b"
+    assert until(lambda: not first.process.alive)
+    assert until(lambda: len(runtime._processes) == 1)
+    assert runtime._lease.held
+
+
+@pytest.mark.clause("WARM-12")
+def test_a_small_bridge_stays(own_chat: Chat) -> None:
+    model = own_chat()
+    model.invoke("x")
+    first = _runtime(model)._bridge
+    assert 2**26 < first.memory < 2**30
+    model.invoke("x")
+    assert _runtime(model)._bridge is first
+
+
+@pytest.mark.clause("WARM-13")
+def test_many_calls_over_expiries_leave_one_bridge_and_no_open_agent(
+    own_chat: Chat, cloud: CursorCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, closed = Counter[str](), Counter[str]()
+    create, close = cursor_sdk.AsyncClient.create_agent, cursor_sdk.AsyncAgent.close
+
+    async def counted_create(client: Any, *args: Any, **named: Any) -> Any:
+        agent = await create(client, *args, **named)
+        opened[agent.agent_id] += 1
+        return agent
+
+    async def counted_close(agent: Any) -> None:
+        await close(agent)
+        closed[agent.agent_id] += 1
+
+    monkeypatch.setattr(cursor_sdk.AsyncClient, "create_agent", counted_create)
+    monkeypatch.setattr(cursor_sdk.AsyncAgent, "close", counted_close)
+    model = own_chat(keep_alive=0.3)
+    for _ in range(3):
+        model.batch(["x"] * 20)
+        assert until(lambda: not _runtime(model)._lease.held)
+    assert until(lambda: opened == closed)
+    runtime = _runtime(model)
+    assert (len(runtime._processes), len(runtime._agents), len(runtime._retired)) == (1, 0, 0)
+    assert list((runtime._scratch.root / "workspace").iterdir()) == []
