@@ -161,7 +161,7 @@ async def _prewarm(user: int, bridge: BridgeSettings, settings: CallSettings) ->
 
 
 def _tell_failure(future: Future[None]) -> None:
-    error = future.exception()
+    error = None if future.cancelled() else future.exception()
     if error is not None and not isinstance(error, CursorClosedError):
         logger.warning("ChatCursor is not prewarmed; the first call tries again. %s", error)
 

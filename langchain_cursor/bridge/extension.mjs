@@ -7,7 +7,7 @@
 
 import { randomUUID } from "node:crypto";
 import { readFileSync, rmSync } from "node:fs";
-import { enableCompileCache } from "node:module";
+import { enableCompileCache, flushCompileCache } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -43,6 +43,8 @@ const { version } = JSON.parse(
 );
 process.stderr.write(`langchain-cursor-extension ready ${JSON.stringify({ sdk: version })}\n`);
 await load("dist/bin/cursor-sdk-bridge.js");
+// Node writes it at a clean exit, and a bridge is killed.
+if (compiled) setTimeout(flushCompileCache, 1000).unref();
 
 function load(path) {
   return import(pathToFileURL(join(root, path)).href);

@@ -11,12 +11,13 @@ import cursor_sdk
 import pytest
 import pytest_asyncio
 
+from langchain_cursor import ChatCursor
 from langchain_cursor.agents import MARK, AgentSettings, agent_options
 from langchain_cursor.bridge.launch import Bridge, BridgeSettings, start_bridge
 from langchain_cursor.bridge.process import BridgeProcess
 from langchain_cursor.scratch import Scratch
 from langchain_cursor_fakes import CursorCloud, Error, Text
-from tests.conftest import API_KEY
+from tests.conftest import API_KEY, until
 
 pytestmark = [pytest.mark.bridge, pytest.mark.asyncio]
 
@@ -149,3 +150,22 @@ async def test_the_bridges_environment_keeps_the_home_untouched(extended: Extend
     for name in ("HOME", "TMPDIR"):
         assert Path(named[name]).is_relative_to(extended.scratch.root)
     assert "CURSOR_API_KEY" not in named
+
+
+@pytest.mark.clause("BRIDGE-10")
+async def test_compiled_code_is_kept_for_the_next_bridge(
+    extended: Extended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Path(os.environ["LANGCHAIN_CURSOR_CACHE_DIR"]) / "node"
+    assert until(lambda: any(path.is_file() for path in cache.rglob("*")))
+
+
+@pytest.mark.clause("BRIDGE-10")
+async def test_a_cache_that_cannot_be_made_changes_nothing(
+    cloud: CursorCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LANGCHAIN_CURSOR_CACHE_DIR", str(tmp_path / "file"))
+    model = ChatCursor(api_key=f"{API_KEY}_uncached", base_url=cloud.url)  # type: ignore[arg-type]
+    assert (await model.ainvoke("say: fine")).text == "fine"
+    await model.aclose()
