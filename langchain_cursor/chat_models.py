@@ -7,7 +7,7 @@ import math
 import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import ModuleType, TracebackType
@@ -222,7 +222,10 @@ class ChatCursor(BaseChatModel):
     @model_validator(mode="after")
     def _begin_prewarm(self) -> Self:
         if self.prewarm_at_start:
-            self._prewarm(lambda user, plan: user.prewarm_beside(*plan))
+            with _failure_as_warning():
+                self._as_user().prewarm_beside(
+                    self._bridge_settings(), self._call_settings(), _not_warm
+                )
         return self
 
     # --- what LangChain asks of a model ---
@@ -435,20 +438,13 @@ class ChatCursor(BaseChatModel):
             >>> llm = ChatCursor()
             >>> llm.prewarm()
         """
-        self._prewarm(lambda user, plan: user.prewarm(*plan))
+        with _failure_as_warning():
+            self._as_user().prewarm(self._bridge_settings(), self._call_settings())
 
     async def aprewarm(self) -> None:
         """Like `prewarm`, without blocking the event loop."""
-        try:
+        with _failure_as_warning():
             await self._as_user().aprewarm(self._bridge_settings(), self._call_settings())
-        except Exception as error:
-            _not_warm(error)
-
-    def _prewarm(self, way: Callable[[User, tuple[BridgeSettings, CallSettings]], None]) -> None:
-        try:
-            way(self._as_user(), (self._bridge_settings(), self._call_settings()))
-        except Exception as error:
-            _not_warm(error)
 
     def close(self) -> None:
         """Cancel this model's calls, and end its bridge unless another model uses it.
@@ -612,7 +608,15 @@ class _Plan:
         )
 
 
-def _not_warm(error: Exception) -> None:
+@contextmanager
+def _failure_as_warning() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        _not_warm(error)
+
+
+def _not_warm(error: BaseException) -> None:
     logger.warning("ChatCursor is not prewarmed; the first call tries again. %s", error)
 
 

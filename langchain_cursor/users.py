@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
@@ -20,8 +19,6 @@ from langchain_cursor.errors import CursorClosedError
 from langchain_cursor.loop import call_at_end, call_in_child, current_loop, private_loop
 from langchain_cursor.runtime import CallSettings, Runtime
 from langchain_cursor.session import Agent
-
-logger = logging.getLogger("langchain_cursor")
 
 T = TypeVar("T")
 
@@ -114,10 +111,27 @@ class User:
         """`Runtime.prewarm`, awaited."""
         await private_loop().arun(lambda: _prewarm(self._id, bridge, settings))
 
-    def prewarm_beside(self, bridge: BridgeSettings, settings: CallSettings) -> None:
-        """`Runtime.prewarm` in the background; a failure is a warning."""
+    def prewarm_beside(
+        self,
+        bridge: BridgeSettings,
+        settings: CallSettings,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """`Runtime.prewarm` in the background.
+
+        Args:
+            bridge: Which bridge.
+            settings: What to warm.
+            on_failure: Gets the exception, on another thread.
+        """
         job = private_loop().submit(lambda: _prewarm(self._id, bridge, settings))
-        job.future.add_done_callback(_tell_failure)
+
+        def done(future: Future[None]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is not None and not isinstance(error, CursorClosedError):
+                on_failure(error)
+
+        job.future.add_done_callback(done)
 
     def close(self) -> None:
         """Cancel this user's calls; end every runtime that nobody else uses, and wait for it."""
@@ -158,12 +172,6 @@ async def _call(
 async def _prewarm(user: int, bridge: BridgeSettings, settings: CallSettings) -> None:
     with _use(user, bridge) as runtime:
         await runtime.prewarm(settings)
-
-
-def _tell_failure(future: Future[None]) -> None:
-    error = None if future.cancelled() else future.exception()
-    if error is not None and not isinstance(error, CursorClosedError):
-        logger.warning("ChatCursor is not prewarmed; the first call tries again. %s", error)
 
 
 @contextmanager

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal
 
+from ._watch import Watched
 from .runs import ReceivedRun
 
 Outcome = Literal["running", "finished", "error", "dropped", "cancelled"]
 
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "x-blob-encryption-key"})
-
-SelfT = TypeVar("SelfT", bound="Record")
 
 
 @dataclass
@@ -85,7 +81,7 @@ def _redact_value(value: str) -> str:
     return f"{scheme} {fingerprint(secret)}" if space else fingerprint(value)
 
 
-class Record:
+class Record(Watched):
     """Requests, runs and errors in the order in which they came.
 
     It grows with every request: `clear()` empties it. Reading gives copies of the lists, so a
@@ -93,8 +89,7 @@ class Record:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._listeners: set[Callable[[], object]] = set()
+        super().__init__()
         self._requests: list[Request] = []
         self._runs: list[RunRecord] = []
         self._brain_errors: list[BaseException] = []
@@ -128,64 +123,6 @@ class Record:
             self._requests.clear()
             self._runs.clear()
             self._brain_errors.clear()
-
-    def wait_for(self: SelfT, predicate: Callable[[SelfT], object], timeout: float = 5.0) -> None:
-        """Blocks until `predicate(self)` is true; it is asked again after every change.
-
-        Not for brains: nothing changes while one of them waits.
-
-        Args:
-            predicate: Gets this object. It must be quick and must not wait for anything.
-            timeout: Seconds to wait at most.
-
-        Raises:
-            TimeoutError: It did not come true; the message tells what was recorded.
-        """
-        with self._changed:
-            if not self._changed.wait_for(lambda: predicate(self), timeout):
-                raise TimeoutError(self._describe(timeout))
-
-    async def await_for(
-        self: SelfT, predicate: Callable[[SelfT], object], timeout: float = 5.0
-    ) -> None:
-        """The same for a coroutine, whose event loop goes on meanwhile."""
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-        deadline = loop.time() + timeout
-        timer = loop.call_at(deadline, changed.set)
-        with self._listening(lambda: loop.call_soon_threadsafe(changed.set)):
-            try:
-                while not self._holds(predicate):
-                    if loop.time() >= deadline:
-                        raise TimeoutError(self._describe(timeout))
-                    await changed.wait()
-                    changed.clear()
-            finally:
-                timer.cancel()
-
-    def _holds(self: SelfT, predicate: Callable[[SelfT], object]) -> bool:
-        with self._changed:
-            return bool(predicate(self))
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Holds the lock for a change and wakes whoever waits for one."""
-        with self._changed:
-            yield
-            self._changed.notify_all()
-            for listener in self._listeners:
-                with suppress(RuntimeError):  # its event loop was closed without notice
-                    listener()
-
-    @contextmanager
-    def _listening(self, listener: Callable[[], object]) -> Iterator[None]:
-        with self._changed:
-            self._listeners.add(listener)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._listeners.discard(listener)
 
     def _describe(self, timeout: float) -> str:
         with self._changed:

@@ -23,6 +23,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 
+from ._account import DEFAULT_MODELS, SYSTEM_PROMPT_REFUSAL
 from ._agent_protocol import RunRequest, encode_end, read_append, read_stream_request
 from ._http import HttpConnection, HttpRequest
 from ._record import Outcome, Record, Request, RunRecord, fingerprint, redact
@@ -40,15 +41,6 @@ __all__ = [
     "RunRecord",
     "fingerprint",
 ]
-
-DEFAULT_MODELS = ("composer-2.5", "auto")
-"""Ids of the models in the default catalog."""
-
-SYSTEM_PROMPT_REFUSAL = (
-    "Custom system prompt is not enabled for this account. "
-    "Contact Cursor support to request access."
-)
-"""What Cursor's cloud says when an account may not set a system prompt (seen with SDK 1.1.0)."""
 
 _KEY_EXCHANGE = "/auth/exchange_user_api_key"
 _CATALOG = "/v1/models"
