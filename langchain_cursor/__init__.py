@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langchain_cursor.catalog import ModelInfo
     from langchain_cursor.chat_models import ChatCursor
     from langchain_cursor.errors import (
         CursorAPIError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         CursorStartupError,
         CursorTimeoutError,
     )
+    from langchain_cursor.models import alist_models, list_models
     from langchain_cursor.serializer import UnsupportedContentError
 
 __all__ = [
@@ -40,10 +42,19 @@ __all__ = [
     "CursorRateLimitError",
     "CursorStartupError",
     "CursorTimeoutError",
+    "ModelInfo",
     "UnsupportedContentError",
+    "alist_models",
+    "list_models",
 ]
 
-_HOME = {"ChatCursor": "chat_models", "UnsupportedContentError": "serializer"}
+_HOME = {
+    "ChatCursor": "chat_models",
+    "ModelInfo": "catalog",
+    "UnsupportedContentError": "serializer",
+    "alist_models": "models",
+    "list_models": "models",
+}
 
 
 def __getattr__(name: str) -> Any:

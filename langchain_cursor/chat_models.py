@@ -158,6 +158,10 @@ class ChatCursor(BaseChatModel):
     """Bytes of memory from which on a fresh bridge takes the place of this one, warmed beside it:
     no call waits or fails. `None` never. It is the extension that tells how large a bridge is."""
 
+    cache_model_catalog: bool = True
+    """Keep the account's list of models on disk for a day, so that a new process need not fetch it
+    before its first call. Your own `CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON` goes first."""
+
     temperature: float | None = None
     """No effect: Cursor has no such control."""
 
@@ -549,11 +553,14 @@ class ChatCursor(BaseChatModel):
         from langchain_cursor.bridge.launch import BridgeSettings
 
         given = self.api_key.get_secret_value() if self.api_key else None
+        if given is None:  # a double of the SDK for tests needs no account
+            given = getattr(self.sdk_loader, "default_api_key", None)
         return BridgeSettings.from_environment(
             resolve_api_key(given, self.base_url),
             backend=self.base_url,
             extension=self.bridge_extension,
             loader=self.sdk_loader,
+            cache_catalog=self.cache_model_catalog,
         )
 
     def _call_settings(

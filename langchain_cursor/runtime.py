@@ -20,14 +20,22 @@ import anyio
 import httpx
 import tenacity
 
+from langchain_cursor import catalog
 from langchain_cursor.agents import AgentSettings, agent_options
-from langchain_cursor.bridge.launch import Bridge, BridgeSettings, start_bridge
+from langchain_cursor.bridge.launch import (
+    Bridge,
+    BridgeSettings,
+    fetched_catalog,
+    start_bridge,
+)
 from langchain_cursor.bridge.process import BridgeProcess
+from langchain_cursor.catalog import ModelInfo
 from langchain_cursor.errors import (
     CursorAuthenticationError,
     CursorError,
     CursorInvalidRequestError,
     CursorTimeoutError,
+    sdk_error,
     with_sdk_class,
 )
 from langchain_cursor.lease import Lease
@@ -45,6 +53,7 @@ _IDLE = 0.01
 _MOST_WAITING = 4
 # Seconds that `close()` waits for it; closing an agent waits up to 2 s for the SDK's telemetry.
 _SETTLE_TIMEOUT = 3.0
+_MODELS_TIMEOUT = 60.0
 _LONGEST_RETRY_WAIT = 8.0
 _LONGEST_TOLD_WAIT = 60.0  # what Cursor may ask for; a longer wait is the caller's to decide
 
@@ -192,10 +201,32 @@ class Runtime:
                 "have no tools either way. Silence this with `ChatCursor(sandbox=False)`."
             )
 
-    def failed(self, error: CursorError) -> None:
-        """A run has failed: if its key was refused, what the bridge got for it is not reused."""
+    def failed(self, error: CursorError) -> CursorError:
+        """A call has failed: if its key was refused, what the bridge got for it is not reused."""
         if isinstance(error, CursorAuthenticationError):
             self._key_refused = True
+        return error
+
+    async def models(self) -> tuple[ModelInfo, ...]:
+        """The models that the account may use, asked of Cursor now.
+
+        Raises:
+            CursorError: Cursor could not be asked.
+        """
+        with anyio.move_on_after(_MODELS_TIMEOUT):
+            bridge = await self.bridge()
+            try:
+                listed = await bridge.client.models.list(api_key=self.settings.api_key)
+            except Exception as error:
+                raise self.failed(sdk_error(error)) from error
+            # What reaches Python lacks the aliases; the extension has seen the whole answer.
+            whole = (
+                fetched_catalog(self._scratch) if bridge.can.extension and self._scratch else None
+            )
+            if whole is not None:
+                return catalog.parse(whole)
+            return tuple(ModelInfo.from_sdk(model) for model in listed)
+        raise self._timed_out()(f"The models were not listed within {_MODELS_TIMEOUT:g} s.")
 
     @asynccontextmanager
     async def agent(self, settings: CallSettings) -> AsyncIterator[Agent]:

@@ -84,7 +84,7 @@ class Agent:
                 self._agent = await self._ask(bridge.client.create_agent(options))
             except Exception as error:
                 if not _is_transport(error):
-                    raise sdk_error(error) from error
+                    raise self._runtime.failed(sdk_error(error)) from error
                 await self._runtime.lost_if_gone(bridge, error)
                 if attempt == 2 or isinstance(error.__cause__, httpx.TimeoutException):
                     raise bridge_error(bridge, error) from error
@@ -153,15 +153,15 @@ class Agent:
     def _failure(self, result: Any, said: str) -> CursorError:
         if result.status == "cancelled":
             return CursorCancelledError("The run was cancelled.", run_id=result.id)
-        error = run_error(
-            getattr(result, "error_message", None) or said,
-            code=getattr(result, "error_code", None),
-            run_id=result.id,
-            usage=usage_metadata(_usage(result.usage)),
-            sdk=self.bridge.sdk,
+        return self._runtime.failed(
+            run_error(
+                getattr(result, "error_message", None) or said,
+                code=getattr(result, "error_code", None),
+                run_id=result.id,
+                usage=usage_metadata(_usage(result.usage)),
+                sdk=self.bridge.sdk,
+            )
         )
-        self._runtime.failed(error)
-        return error
 
     def _may_inline(self, failure: CursorError) -> bool:
         """Whether the account refused the agent's own system prompt, and the text may do."""

@@ -14,6 +14,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any, TypeVar
 
 from langchain_cursor.bridge.launch import BridgeSettings
+from langchain_cursor.catalog import ModelInfo
 from langchain_cursor.channel import Channel
 from langchain_cursor.errors import CursorClosedError
 from langchain_cursor.loop import call_at_end, call_in_child, current_loop, private_loop
@@ -133,6 +134,14 @@ class User:
 
         job.future.add_done_callback(done)
 
+    def models(self, bridge: BridgeSettings) -> tuple[ModelInfo, ...]:
+        """`Runtime.models` on the private loop, waiting for the result."""
+        return private_loop().run(lambda: _models(self._id, bridge))
+
+    async def amodels(self, bridge: BridgeSettings) -> tuple[ModelInfo, ...]:
+        """`Runtime.models`, awaited."""
+        return await private_loop().arun(lambda: _models(self._id, bridge))
+
     def close(self) -> None:
         """Cancel this user's calls; end every runtime that nobody else uses, and wait for it."""
         private = current_loop()
@@ -172,6 +181,11 @@ async def _call(
 async def _prewarm(user: int, bridge: BridgeSettings, settings: CallSettings) -> None:
     with _use(user, bridge) as runtime:
         await runtime.prewarm(settings)
+
+
+async def _models(user: int, bridge: BridgeSettings) -> tuple[ModelInfo, ...]:
+    with _use(user, bridge) as runtime:
+        return await runtime.models()
 
 
 @contextmanager

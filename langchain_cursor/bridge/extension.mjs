@@ -1,12 +1,13 @@
 // Starts the bridge of cursor-sdk with what ChatCursor needs and Python's SDK has no words for:
 // a store in memory for each agent, the agent's own system prompt, an executor that is kept warm
-// without a model call, no hidden retries, one key exchange where the SDK makes many, and an end as
-// soon as the parent process has gone.
+// without a model call, no hidden retries, one key exchange and one model catalog where the SDK
+// fetches many, and an end as soon as the parent process has gone.
 //
-// It uses only what the wheel's `@cursor/sdk` exports, and writes nothing but Node's compile cache.
+// It uses only what the wheel's `@cursor/sdk` exports. It writes Node's compile cache, and what else
+// it writes lies in the scratch directory.
 
 import { randomUUID } from "node:crypto";
-import { readFileSync, rmSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { enableCompileCache, flushCompileCache } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -31,7 +32,8 @@ delete process.env.LANGCHAIN_CURSOR_COMPILE_CACHE;
 if (compiled) enableCompileCache(compiled);
 
 endWithParent();
-const exchanges = shareKeyExchanges();
+const catalog = handOverCatalog();
+const exchanges = shareRequests();
 const sdk = await load("node_modules/@cursor/sdk/dist/esm/index.js");
 const platform = await sdk.createAgentPlatform({ localStore: memoryStore() });
 if (typeof platform.prewarmLocalWorkspace !== "function") {
@@ -85,33 +87,51 @@ function replaceCreate() {
     if (Object.keys(agents).length > 0) own.agents = agents;
     else delete own.agents;
     if (wish.systemPrompt !== undefined) own.systemPrompt = wish.systemPrompt;
-    return wish.prewarm ? lease(own) : create(own);
+    if (wish.prewarm) return lease(own);
+    const old = catalog.held();
+    try {
+      return await create(own);
+    } catch (error) {
+      // The model may be newer than the catalog: fetch it once more before failing.
+      if (!old || !String(error?.message).startsWith("Cannot use this model")) throw error;
+      catalog.forget();
+      return create(own);
+    }
   };
 }
 
-// Every transport of the SDK exchanges the API key for itself: up to five times in a row before the
-// first answer. One exchange per key runs at a time, and its success serves for a minute, far
-// within the life of what it brings; failures are never kept. It stays in this process's memory.
-function shareKeyExchanges() {
+// Every transport of the SDK exchanges the API key for itself, up to five times in a row before the
+// first answer, and every agent with a store of its own fetches the model catalog. Of each request
+// one runs at a time, and all who ask share its answer. The success of an exchange serves for a
+// minute, far within the life of what it brings, in this process's memory alone; failures are never
+// kept. A catalog is handed to the SDK for all agents to come.
+function shareRequests() {
   const plain = globalThis.fetch;
   const kept = new Map();
   globalThis.fetch = (input, init) => {
     const url = typeof input === "string" || input instanceof URL ? String(input) : input?.url;
-    const asked = { method: input?.method, headers: input?.headers, ...init };
-    if (asked.method !== "POST" || !url?.endsWith("/auth/exchange_user_api_key")) {
-      return plain(input, init);
-    }
+    const asked = { method: "GET", headers: input?.headers, ...init };
+    if (input?.method) asked.method = init?.method ?? input.method;
+    const path = URL.canParse(url) ? new URL(url).pathname : "";
+    const exchange = asked.method === "POST" && path.endsWith("/auth/exchange_user_api_key");
+    const models = asked.method === "GET" && path.endsWith("/v1/models");
+    if (!exchange && !models) return plain(input, init);
     const key = `${url} ${new Headers(asked.headers).get("authorization")}`;
     if (!kept.has(key)) {
       // Without the first caller's signal: its end must not be the end of the others.
       const answer = plain(url, { ...init, ...asked, signal: AbortSignal.timeout(30_000) })
         .then(async (response) => {
           const { ok, status, statusText, headers } = response;
-          return { ok, body: await response.text(), status, statusText, headers };
+          const body = await response.text();
+          if (models && ok) catalog.learn(body);
+          return { ok, body, status, statusText, headers };
         });
       kept.set(key, answer);
       const forget = () => kept.get(key) === answer && kept.delete(key);
-      answer.then(({ ok }) => (ok ? setTimeout(forget, 60_000).unref() : forget()), forget);
+      answer.then(
+        ({ ok }) => (ok && exchange ? setTimeout(forget, 60_000).unref() : forget()),
+        forget,
+      );
     }
     return kept.get(key).then(({ body, status, statusText, headers }) => {
       const own = new Headers(headers);
@@ -121,6 +141,38 @@ function shareKeyExchanges() {
     });
   };
   return kept;
+}
+
+// The SDK checks an agent's model against the catalog in this variable instead of fetching one. One
+// that the user has set stays untouched. Python keeps what is fetched for the next bridge.
+function handOverCatalog() {
+  const name = "CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON";
+  const theirs = Boolean(process.env[name]?.trim());
+  const file = join(scratch, "catalog.json");
+  const hold = (body) => {
+    // The environment goes on to child processes, where a variable has its limits (128 KB on
+    // Linux, 32 KB on Windows).
+    if (!theirs && body.length < 30_000 * (process.platform === "win32" ? 1 : 4)) {
+      process.env[name] = body;
+    }
+  };
+  const first = process.env.LANGCHAIN_CURSOR_CATALOG;
+  delete process.env.LANGCHAIN_CURSOR_CATALOG;
+  if (first) hold(readFileSync(first, "utf8"));
+  return {
+    learn(body) {
+      try {
+        if (!Array.isArray(JSON.parse(body).items)) return;
+        writeFileSync(file, body, { mode: 0o600 });
+      } catch {
+        return;
+      }
+      hold(body);
+      process.stderr.write("langchain-cursor-extension catalog\n");
+    },
+    held: () => !theirs && name in process.env,
+    forget: () => delete process.env[name],
+  };
 }
 
 // To the bridge a lease is an agent that is only ever closed.

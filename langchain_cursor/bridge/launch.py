@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from inspect import isawaitable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx
 
+from langchain_cursor import catalog
 from langchain_cursor.agents import Capabilities, capabilities
 from langchain_cursor.bridge.process import (
     EXTENSION,
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_cursor")
 
 SdkLoader = Callable[[], ModuleType]
+
+# The function by which an SDK module brings its own bridge instead of a process to start, as a
+# double for tests does. It gets the settings and what to call with the process when that has ended,
+# and returns, or is awaited for, an object with `client`, `extension_version` and `process`.
+BRIDGE_HOOK = "__langchain_cursor_bridge__"
 
 # Node closes an idle connection after 5 s; one that is reused at that moment fails.
 _KEEPALIVE_EXPIRY = 4.0
@@ -56,6 +63,7 @@ class BridgeSettings:
         own_url: The user's own running bridge (CURSOR_SDK_BRIDGE_URL).
         own_token: Its token (CURSOR_SDK_BRIDGE_TOKEN).
         catalog: The user's own model catalog (CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON).
+        cache_catalog: Whether to keep the account's model catalog on disk.
     """
 
     api_key: str = field(repr=False)
@@ -66,6 +74,7 @@ class BridgeSettings:
     own_url: str | None = None
     own_token: str | None = field(default=None, repr=False)
     catalog: str | None = field(default=None, repr=False)
+    cache_catalog: bool = True
 
     @classmethod
     def from_environment(
@@ -74,6 +83,7 @@ class BridgeSettings:
         backend: str | None = None,
         extension: bool = True,
         loader: SdkLoader | None = None,
+        cache_catalog: bool = True,
     ) -> BridgeSettings:
         """Complete the settings with what the SDK's environment variables say now."""
         url = os.environ.get("CURSOR_SDK_BRIDGE_URL") or None
@@ -86,6 +96,7 @@ class BridgeSettings:
             own_url=url,
             own_token=os.environ.get("CURSOR_SDK_BRIDGE_TOKEN") if url else None,
             catalog=os.environ.get("CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON"),
+            cache_catalog=cache_catalog,
         )
 
 
@@ -97,7 +108,7 @@ class Bridge:
         client: Its `AsyncClient`.
         can: What this SDK and bridge can carry.
         process: The process, unless the bridge is the user's own running one.
-        http: The HTTP client under `client`.
+        http: The HTTP client under `client`, if it has one of ours.
     """
 
     def __init__(
@@ -106,7 +117,7 @@ class Bridge:
         client: Any,
         can: Capabilities,
         process: BridgeProcess | None,
-        http: httpx.AsyncClient,
+        http: httpx.AsyncClient | None,
     ) -> None:
         self.sdk = sdk
         self.client = client
@@ -139,7 +150,8 @@ class Bridge:
     async def aclose(self) -> None:
         """Close the connections and end the process."""
         self.lose()
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.aclose()
         if self.process is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.process.end)
 
@@ -166,6 +178,8 @@ async def start_bridge(
     spawn = _Spawn(settings, scratch, track, on_exit)
     if settings.loader is not None:
         sdk = await loop.run_in_executor(None, settings.loader)
+        if hasattr(sdk, BRIDGE_HOOK):
+            return await _hooked(settings, sdk, track, on_exit)
         root = vendored(getattr(sdk, "__file__", None))
         process = None if settings.own_url else await spawn.ready(spawn.start(root))
     else:
@@ -176,6 +190,21 @@ async def start_bridge(
         sdk = await loop.run_in_executor(None, _import_sdk)
         process = None if started is None else await spawn.ready(started)
     return _connect(settings, sdk, process)
+
+
+async def _hooked(
+    settings: BridgeSettings,
+    sdk: ModuleType,
+    track: Callable[[BridgeProcess], None],
+    on_exit: Callable[[BridgeProcess], None],
+) -> Bridge:
+    """Take the bridge that the SDK module itself brings."""
+    given = getattr(sdk, BRIDGE_HOOK)(settings, on_exit)
+    if isawaitable(given):
+        given = await given
+    track(given.process)
+    can = capabilities(sdk, given.extension_version)
+    return Bridge(sdk, given.client, can, given.process, http=None)
 
 
 def _import_sdk() -> ModuleType:
@@ -256,6 +285,7 @@ class _Spawn:
             LANGCHAIN_CURSOR_SCRATCH=str(self._scratch.root),
             LANGCHAIN_CURSOR_PARENT=str(os.getpid()),
             LANGCHAIN_CURSOR_COMPILE_CACHE=str(private_directory("node") or ""),
+            LANGCHAIN_CURSOR_CATALOG=self._cached_catalog(),
         )
 
     async def ready(self, process: BridgeProcess) -> BridgeProcess:
@@ -274,6 +304,25 @@ class _Spawn:
             return await self.ready(self._stock(root))
         return process
 
+    def _cached_catalog(self) -> str:
+        """A file with the account's catalog from the disk, or an empty text if there is none."""
+        settings = self._settings
+        known = None
+        if settings.cache_catalog and not settings.catalog:
+            known = catalog.load(settings.api_key, settings.backend)
+        if known is None:
+            return ""
+        path = self._scratch.root / "known-catalog.json"
+        path.write_text(known, encoding="utf-8")
+        return str(path)
+
+    def _keep_catalog(self) -> None:
+        settings = self._settings
+        if settings.cache_catalog and not settings.catalog:
+            fetched = fetched_catalog(self._scratch)
+            if fetched is not None:
+                catalog.store(settings.api_key, settings.backend, fetched)
+
     def _stock(self, root: Path) -> BridgeProcess:
         return self._run([_executable(root), str(root / "dist" / "bin" / "cursor-sdk-bridge.js")])
 
@@ -282,7 +331,9 @@ class _Spawn:
         argv = [*command, "--workspace", str(scratch.workspace)]
         argv += ["--state-root", str(scratch.root / "state")]
         env = environment(scratch.root, self._settings.backend) | extra
-        process = BridgeProcess(argv, env, self._ended, secrets=[self._settings.api_key])
+        process = BridgeProcess(
+            argv, env, self._ended, [self._settings.api_key], self._keep_catalog
+        )
         self._track(process)
         return process
 
@@ -291,6 +342,14 @@ class _Spawn:
             self._loop.call_soon_threadsafe(self._on_exit, process)
         except RuntimeError:  # the loop has closed before the process ended
             return
+
+
+def fetched_catalog(scratch: Scratch) -> str | None:
+    """The model catalog that the extension has fetched last, as Cursor sent it."""
+    try:
+        return (scratch.root / "catalog.json").read_text(encoding="utf-8")
+    except OSError:
+        return None
 
 
 def _executable(root: Path) -> str:

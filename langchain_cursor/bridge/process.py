@@ -23,6 +23,7 @@ logger = logging.getLogger("langchain_cursor.bridge")
 READY = "cursor-sdk-bridge ready "
 EXTENSION_READY = "langchain-cursor-extension ready "
 EXTENSION_MEMORY = "langchain-cursor-extension memory "
+EXTENSION_CATALOG = "langchain-cursor-extension catalog"
 EXTENSION = Path(__file__).with_name("extension.mjs")
 
 # Start-up was 0.7 to 1.0 s on two cores (cursor-sdk 1.1.0); a cold, busy machine needs more.
@@ -73,6 +74,7 @@ class BridgeProcess:
         env: The environment.
         on_exit: Called from the thread, with this object, when the process has ended.
         secrets: Texts that never appear in a log.
+        on_catalog: Called from the thread when the extension has fetched a model catalog.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class BridgeProcess:
         env: Mapping[str, str],
         on_exit: Callable[[BridgeProcess], None],
         secrets: Sequence[str] = (),
+        on_catalog: Callable[[], None] = lambda: None,
     ) -> None:
         self.owner = os.getpid()
         self.discovery: Future[dict[str, Any]] = Future()
@@ -90,6 +93,7 @@ class BridgeProcess:
         # Short ones, such as a key for the offline stand-in, would tear ordinary words apart.
         self._secrets = [secret for secret in secrets if len(secret) >= 8]
         self._on_exit = on_exit
+        self._on_catalog = on_catalog
         try:
             self._process = subprocess.Popen(
                 list(argv),
@@ -206,6 +210,8 @@ class BridgeProcess:
             self.extension = json.loads(line[len(EXTENSION_READY) :])
         elif line.startswith(EXTENSION_MEMORY):
             self.memory = int(line[len(EXTENSION_MEMORY) :])
+        elif line == EXTENSION_CATALOG:
+            self._on_catalog()
         elif line.startswith(READY) and not self.discovery.done():
             try:
                 self.discovery.set_result(json.loads(line[len(READY) :]))

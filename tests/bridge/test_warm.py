@@ -7,6 +7,7 @@ import logging
 import shutil
 import time
 import types
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,17 @@ import cursor_sdk
 import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from langchain_cursor import ChatCursor, CursorAuthenticationError, CursorInvalidRequestError
+from langchain_cursor import (
+    ChatCursor,
+    CursorAuthenticationError,
+    CursorInvalidRequestError,
+    CursorModelNotFoundError,
+    alist_models,
+    catalog,
+    list_models,
+)
 from langchain_cursor.serializer import parse
-from langchain_cursor_fakes import CursorCloud, Delay, Delays, Error, Text
+from langchain_cursor_fakes import DEFAULT_MODELS, CursorCloud, Delay, Delays, Error, Text
 from tests.bridge.test_processes import _runtime
 from tests.conftest import until
 
@@ -337,3 +346,69 @@ def test_many_calls_over_expiries_leave_one_bridge_and_no_open_agent(
     runtime = _runtime(model)
     assert (len(runtime._processes), len(runtime._agents), len(runtime._retired)) == (1, 0, 0)
     assert list((runtime._scratch.root / "workspace").iterdir()) == []
+
+
+@pytest.mark.clause("WARM-14")
+def test_the_catalog_is_fetched_once_per_bridge(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat()
+    for _ in range(3):
+        model.invoke("x")
+    assert cloud.catalog_fetches == 1
+
+
+@pytest.mark.clause("WARM-14")
+def test_the_next_bridge_finds_the_catalog_on_disk(cloud: CursorCloud) -> None:
+    key: Any = f"crsr_{uuid.uuid4().hex}"
+    for _ in range(2):
+        with ChatCursor(api_key=key, base_url=cloud.url) as model:
+            model.invoke("x")
+            assert until(lambda: catalog.load(key, cloud.url) is not None)
+    assert cloud.catalog_fetches == 1
+    with ChatCursor(api_key=key, base_url=cloud.url, cache_model_catalog=False) as model:
+        model.invoke("x")
+    assert cloud.catalog_fetches == 2
+
+
+@pytest.mark.clause("WARM-14")
+def test_a_model_newer_than_the_catalog_is_found(own_chat: Chat, cloud: CursorCloud) -> None:
+    model = own_chat()
+    model.invoke("x")
+    cloud.models = ("composer-2.5", "composer-9")
+    try:
+        assert model.invoke("model?", model="composer-9").text == "composer-9"
+        with pytest.raises(CursorModelNotFoundError, match="composer-9"):
+            model.invoke("x", model="composer-10")
+    finally:
+        cloud.models = DEFAULT_MODELS
+    assert cloud.catalog_fetches == 3
+
+
+@pytest.mark.clause("WARM-14")
+def test_a_catalog_of_the_users_own_is_respected(
+    own_chat: Chat, cloud: CursorCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON", '[{"id": "mine", "displayName": "M"}]'
+    )
+    assert own_chat().invoke("model?", model="mine").text == "mine"
+    assert cloud.catalog_fetches == 0
+    with pytest.raises(CursorModelNotFoundError, match="Available models: mine"):
+        own_chat().invoke("x")
+
+
+@pytest.mark.clause("WARM-15")
+@pytest.mark.parametrize("extension", [True, False])
+def test_models_can_be_listed(cloud: CursorCloud, extension: bool) -> None:
+    models = list_models(api_key="crsr_list", base_url=cloud.url, bridge_extension=extension)
+    assert [model.id for model in models] == ["composer-2.5", "auto"]
+    again = asyncio.run(
+        alist_models(api_key="crsr_list", base_url=cloud.url, bridge_extension=extension)
+    )
+    assert again == models
+
+
+@pytest.mark.clause("WARM-15")
+def test_listing_models_with_a_refused_key_is_an_authentication_error(cloud: CursorCloud) -> None:
+    cloud.refuse_all_keys = True
+    with pytest.raises(CursorAuthenticationError):
+        list_models(api_key="crsr_refused", base_url=cloud.url)
