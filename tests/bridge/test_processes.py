@@ -159,6 +159,7 @@ def test_ctrl_c_in_a_terminal_reaches_python_only(scripts: Scripts) -> None:
         """
         import os, signal
         from langchain_cursor import ChatCursor
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
         llm = ChatCursor()
         llm.invoke("x")
         try:
@@ -182,7 +183,9 @@ def test_ctrl_c_during_a_call_cancels_the_run(scripts: Scripts, cloud: CursorClo
     cloud.brain = lambda run: [Hang()] if "hang" in run.text else [Text("next")]
     process, mark = scripts.start(
         """
+        import signal
         from langchain_cursor import ChatCursor
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
         llm = ChatCursor()
         try:
             llm.invoke("hang")
