@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from langchain_core.language_models import BaseChatModel
 
 import langchain_cursor
+from langchain_cursor import ChatCursor
 from tests.conftest import ROOT
 
 
@@ -58,3 +61,17 @@ def test_the_wheel_holds_both_packages_the_extension_and_the_type_marks(tmp_path
     } <= names
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"langchain_cursor", "langchain_cursor_fakes"}
+
+
+def test_the_readme_lists_every_parameter_with_its_default() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)`[^|]*\| `([^`]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M
+    )
+    listed = {name: eval(default) for name, default in rows}
+    own = {
+        field.alias or name: field.default
+        for name, field in ChatCursor.model_fields.items()
+        if name not in BaseChatModel.model_fields
+    }
+    without_effect = {"temperature", "top_p", "max_tokens", "seed"}
+    assert listed == {name: value for name, value in own.items() if name not in without_effect}
