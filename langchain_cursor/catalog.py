@@ -335,12 +335,12 @@ def _cache_directory() -> Path:
 def _account(api_key: str, backend: str | None) -> str:
     """The hash that stands for a key and its backend.
 
-    It needs no salt: keys are random and too long to be found by trying. The first part makes it
-    another hash than any other program has of the same key.
+    It needs no salt: keys are random and too long to be found by trying. With the backend in it, it
+    is not a hash that another program may have of the key.
     """
     url = backend or os.environ.get("CURSOR_BACKEND_URL") or DEFAULT_BACKEND
-    parts = "\0".join(("langchain-cursor model catalog", api_key, url.strip().rstrip("/")))
-    return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    account = f"{api_key}\0{url.strip().rstrip('/')}"
+    return hashlib.sha256(account.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _name(account: str) -> str:

@@ -1,4 +1,4 @@
-"""Test doubles for Cursor: a stand-in for its cloud and the brains that answer there.
+"""Test doubles for Cursor: an in-process `FakeCursor`, a stand-in for its cloud, and brains.
 
 Names are imported when they are first used, so that importing this package costs nothing.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .brain import answer, misbehave
     from .cloud import DEFAULT_MODELS, CursorCloud, Delays, Request, RunRecord, fingerprint
+    from .replies import BridgeDies, tool_call, tool_calls, violation
     from .runs import (
         Brain,
         Delay,
@@ -27,17 +28,21 @@ if TYPE_CHECKING:
         ThinkingDone,
         Usage,
     )
+    from .sdk import FakeCursor, Phases
 
 __all__ = [
     "DEFAULT_MODELS",
     "Brain",
+    "BridgeDies",
     "CursorCloud",
     "Delay",
     "Delays",
     "Drop",
     "Error",
+    "FakeCursor",
     "Garbage",
     "Hang",
+    "Phases",
     "ReceivedImage",
     "ReceivedRun",
     "Reply",
@@ -51,11 +56,17 @@ __all__ = [
     "answer",
     "fingerprint",
     "misbehave",
+    "tool_call",
+    "tool_calls",
+    "violation",
 ]
 
 _HOMES = {
     "brain": ["answer", "misbehave"],
-    "cloud": ["DEFAULT_MODELS", "CursorCloud", "Delays", "Request", "RunRecord", "fingerprint"],
+    "_account": ["DEFAULT_MODELS"],
+    "cloud": ["CursorCloud", "Delays", "Request", "RunRecord", "fingerprint"],
+    "replies": ["BridgeDies", "tool_call", "tool_calls", "violation"],
+    "sdk": ["FakeCursor", "Phases"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -30,7 +30,7 @@ from langchain_cursor import (
 from langchain_cursor.serializer import parse
 from langchain_cursor_fakes import DEFAULT_MODELS, CursorCloud, Delay, Delays, Error, Text
 from tests.bridge.test_processes import _runtime
-from tests.conftest import until
+from tests.conftest import Scripts, until
 
 pytestmark = pytest.mark.bridge
 
@@ -340,12 +340,31 @@ def test_many_calls_over_expiries_leave_one_bridge_and_no_open_agent(
     monkeypatch.setattr(cursor_sdk.AsyncAgent, "close", counted_close)
     model = own_chat(keep_alive=0.3)
     for _ in range(3):
-        model.batch(["x"] * 20)
+        model.batch(["x"] * 100)
         assert until(lambda: not _runtime(model)._lease.held)
     assert until(lambda: opened == closed)
     runtime = _runtime(model)
     assert (len(runtime._processes), len(runtime._agents), len(runtime._retired)) == (1, 0, 0)
     assert list((runtime._scratch.root / "workspace").iterdir()) == []
+
+
+@pytest.mark.clause("WARM-13")
+def test_many_calls_do_not_make_python_grow(scripts: Scripts) -> None:
+    ran = scripts.run(
+        """
+        import gc
+        from pathlib import Path
+        from langchain_cursor import ChatCursor
+        llm = ChatCursor(keep_alive=0.3)
+        for _ in range(4):
+            llm.batch(["x"] * 100)
+            gc.collect()
+            print(int(Path("/proc/self/statm").read_text().split()[1]))
+        """
+    )
+    assert (ran.err, ran.status) == ("", 0)
+    _, settled, _, last = map(int, ran.out.split())  # pages; the first hundred load and warm up
+    assert last <= settled * 1.05
 
 
 @pytest.mark.clause("WARM-14")

@@ -631,6 +631,18 @@ def test_a_record_cut_short_anywhere_is_not_loaded(directory: Path) -> None:
 
 
 @clause("CATALOG-9")
+def test_a_number_that_only_python_would_write_as_infinity_is_neither_stored_nor_loaded(
+    directory: Path,
+) -> None:
+    catalog.store(KEY, None, '[{"id": "auto", "price": 1e999}]')
+    assert not directory.exists()
+    store([{"id": "auto", "price": 0.125}])
+    path = stored(directory)
+    path.write_text(path.read_text().replace("0.125", "1e999"))
+    assert load() is None
+
+
+@clause("CATALOG-9")
 @pytest.mark.parametrize(
     "content",
     [
@@ -740,8 +752,9 @@ def test_a_link_on_windows_is_not_loaded_either(
 @clause("CATALOG-9")
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_a_pipe_or_a_directory_in_the_files_place_neither_hangs_nor_fails(
-    make: Callable[[Path], None], directory: Path
+    make: Callable[[Path], None], directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, "langchain_cursor")
     store()
     path = stored(directory)
     path.unlink()
@@ -750,6 +763,7 @@ def test_a_pipe_or_a_directory_in_the_files_place_neither_hangs_nor_fails(
     started = time.monotonic()
     assert load() is None
     assert time.monotonic() - started < 1
+    assert "it is not a regular file" in caplog.text
     assert len(os.listdir("/dev/fd")) == open_before
     if make is os.mkdir:
         store()
@@ -886,7 +900,7 @@ def test_a_read_only_file_system_means_no_change(
 
     with monkeypatch.context() as patched:
         patched.setattr(tempfile, "mkstemp", refuse)
-        patched.setattr(os, "unlink", refuse)
+        patched.setattr(Path, "unlink", refuse)
         store(MINIMAL)
         catalog.forget(KEY, None)
     assert load() == MODELS
@@ -946,6 +960,29 @@ def test_storing_sweeps_away_old_catalogs_and_scraps_and_nothing_else(directory:
     catalog.store(KEY, None, json.dumps(MINIMAL))
     left = sorted(path.name for path in directory.iterdir())
     assert left == sorted([mine.name, *foreign, *recent])
+
+
+@clause("CATALOG-12")
+def test_a_file_that_another_process_sweeps_first_does_not_stop_the_sweep(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "langchain_cursor")
+    directory.mkdir()
+    for number in range(3):
+        (directory / f"models-{number:032x}.json").touch()
+        os.utime(directory / f"models-{number:032x}.json", (1, 1))
+    unlink = os.unlink
+
+    def unlink_twice(path: str) -> None:
+        unlink(path)
+        monkeypatch.setattr(os, "unlink", unlink)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", unlink_twice)
+    store()
+    assert load() == MODELS
+    assert stored(directory).is_file()
+    assert caplog.text == ""
 
 
 # --- secrets ---
