@@ -20,7 +20,7 @@ def cache_directory() -> Path | None:
     """
     own = os.environ.get("LANGCHAIN_CURSOR_CACHE_DIR")
     if own:
-        return Path(own)
+        return Path(own).expanduser()
     try:
         if sys.platform == "win32":
             local = os.environ.get("LOCALAPPDATA")
@@ -28,8 +28,9 @@ def cache_directory() -> Path | None:
         elif sys.platform == "darwin":
             base = Path.home() / "Library" / "Caches"
         else:
-            xdg = os.environ.get("XDG_CACHE_HOME")
-            base = Path(xdg) if xdg else Path.home() / ".cache"
+            xdg = os.environ.get("XDG_CACHE_HOME", "")
+            # A relative one is to be ignored, by the XDG specification.
+            base = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
     except RuntimeError:
         return None
     return base / _NAME

@@ -1,8 +1,8 @@
 """The account's model catalog, kept on disk for a day so that later processes need not fetch it.
 
 Before it creates a local agent, the Cursor SDK fetches the list of models that the account may use
-and checks the requested one against it. It takes the list from the environment variable named by
-`VARIABLE` instead, if that is set.
+and checks the requested one against it. It takes the list from the environment variable
+CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON instead, if that is set.
 """
 
 from __future__ import annotations
@@ -22,20 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from langchain_cursor.cache import cache_directory
 from langchain_cursor.credentials import DEFAULT_BACKEND
 
 logger = logging.getLogger("langchain_cursor")
 
-VARIABLE = "CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON"
 MAX_AGE = 86_400.0  # seconds
 MAX_BYTES = 5_000_000
 
-_APP = "langchain-cursor"
 _FORMAT = 1
 _NAME = re.compile(r"models-[0-9a-f]{32}\.json(\.[a-z0-9_]{8}\.tmp)?")
-# For the whole "NAME=value" with its end. Linux: MAX_ARG_STRLEN, 32 pages (measured). Windows: in
-# characters, as documented for a variable.
-_ENVIRONMENT_LIMIT = 32_767 if sys.platform == "win32" else 131_072
 
 
 @dataclass(frozen=True)
@@ -192,23 +188,6 @@ def parse(catalog_json: str) -> tuple[ModelInfo, ...]:
     return tuple(ModelInfo.from_json(item) for item in _items(_decode(catalog_json)))
 
 
-def cache_directory() -> Path | None:
-    r"""Where this package keeps what may be lost; it need not exist.
-
-    Returns:
-        The directory in LANGCHAIN_CURSOR_CACHE_DIR, or the platform's:
-        ``$XDG_CACHE_HOME/langchain-cursor`` or ``~/.cache/langchain-cursor`` on Linux,
-        ``~/Library/Caches/langchain-cursor`` on macOS, ``%LOCALAPPDATA%\langchain-cursor\Cache``
-        on Windows. None if that is no absolute path, or if this user has no home directory; then
-        nothing is cached.
-    """
-    try:
-        directory = _cache_directory()
-    except RuntimeError:  # no home directory
-        return None
-    return directory if directory.is_absolute() else None
-
-
 def load(api_key: str, backend: str | None, *, now: Callable[[], float] = time.time) -> str | None:
     """Get the catalog of an account from the disk.
 
@@ -220,9 +199,9 @@ def load(api_key: str, backend: str | None, *, now: Callable[[], float] = time.t
         now: The clock, in seconds since 1970.
 
     Returns:
-        A JSON array of models in ASCII, with every field that `store` was given, for the
-        environment variable `VARIABLE` (see `fits_environment`). None if there is no catalog, or
-        none that can be trusted: older than `MAX_AGE` or from the future, larger than `MAX_BYTES`,
+        A JSON array of models in ASCII, with every field that `store` was given, as
+        CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON takes it. None if there is no catalog, or none that
+        can be trusted: older than `MAX_AGE` or from the future, larger than `MAX_BYTES`,
         damaged, of another form or version, stored for another account, not a regular file, owned
         by another user, or writable by others. It never raises; the reason is logged at DEBUG.
     """
@@ -301,35 +280,6 @@ def forget(api_key: str, backend: str | None) -> None:
         (directory / _name(_account(api_key, backend))).unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         logger.debug("The cached model catalog cannot be deleted: %s", _reason(error))
-
-
-def fits_environment(catalog_json: str) -> bool:
-    """Whether a catalog can be the value of `VARIABLE` in the environment of a new process.
-
-    A longer one would keep the process from starting.
-
-    Example:
-        >>> fits_environment('[{"id": "auto"}]'), fits_environment(" " * 131_072)
-        (True, False)
-    """
-    size = len(catalog_json.encode("utf-8", "surrogatepass"))
-    return len(VARIABLE) + len("=\0") + size <= _ENVIRONMENT_LIMIT
-
-
-def _cache_directory() -> Path:
-    given = os.environ.get("LANGCHAIN_CURSOR_CACHE_DIR", "").strip()
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        directory = (Path(local) if local else Path.home() / "AppData" / "Local") / _APP / "Cache"
-    elif sys.platform == "darwin":
-        directory = Path.home() / "Library" / "Caches" / _APP
-    else:
-        # The XDG Base Directory Specification has relative paths ignored.
-        xdg = os.environ.get("XDG_CACHE_HOME", "")
-        directory = (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / _APP
-    return directory
 
 
 def _account(api_key: str, backend: str | None) -> str:

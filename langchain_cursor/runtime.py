@@ -11,7 +11,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -205,6 +205,8 @@ class Runtime:
         """A call has failed: if its key was refused, what the bridge got for it is not reused."""
         if isinstance(error, CursorAuthenticationError):
             self._key_refused = True
+            if self.settings.cache_catalog:
+                catalog.forget(self.settings.api_key, self.settings.backend)
         return error
 
     async def models(self) -> tuple[ModelInfo, ...]:
@@ -220,11 +222,10 @@ class Runtime:
             except Exception as error:
                 raise self.failed(sdk_error(error)) from error
             # What reaches Python lacks the aliases; the extension has seen the whole answer.
-            whole = (
-                fetched_catalog(self._scratch) if bridge.can.extension and self._scratch else None
-            )
-            if whole is not None:
-                return catalog.parse(whole)
+            whole = None if self._scratch is None else fetched_catalog(self._scratch)
+            if bridge.can.extension and whole is not None:
+                with suppress(ValueError):  # a catalog of another form
+                    return catalog.parse(whole)
             return tuple(ModelInfo.from_sdk(model) for model in listed)
         raise self._timed_out()(f"The models were not listed within {_MODELS_TIMEOUT:g} s.")
 

@@ -7,7 +7,7 @@
 // it writes lies in the scratch directory.
 
 import { randomUUID } from "node:crypto";
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { enableCompileCache, flushCompileCache } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -151,19 +151,21 @@ function handOverCatalog() {
   const file = join(scratch, "catalog.json");
   const hold = (body) => {
     // The environment goes on to child processes, where a variable has its limits (128 KB on
-    // Linux, 32 KB on Windows).
-    if (!theirs && body.length < 30_000 * (process.platform === "win32" ? 1 : 4)) {
-      process.env[name] = body;
-    }
+    // Linux, 32 KB on Windows); and from there the SDK drops variants without a name.
+    const limit = process.platform === "win32" ? 30_000 : 120_000;
+    const { items = [] } = JSON.parse(body);
+    const whole = items.every((item) => (item.variants ?? []).every(({ displayName }) => displayName));
+    if (!theirs && whole && Buffer.byteLength(body) < limit) process.env[name] = body;
   };
   const first = process.env.LANGCHAIN_CURSOR_CATALOG;
   delete process.env.LANGCHAIN_CURSOR_CATALOG;
-  if (first) hold(readFileSync(first, "utf8"));
+  if (first) hold(`{"items":${readFileSync(first, "utf8")}}`);
   return {
     learn(body) {
       try {
         if (!Array.isArray(JSON.parse(body).items)) return;
-        writeFileSync(file, body, { mode: 0o600 });
+        writeFileSync(`${file}.new`, body, { mode: 0o600 });
+        renameSync(`${file}.new`, file);
       } catch {
         return;
       }

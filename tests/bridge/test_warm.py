@@ -154,8 +154,11 @@ def test_a_refused_key_is_exchanged_anew(own_chat: Chat, cloud: CursorCloud) -> 
     model.invoke("x")
     assert cloud.key_exchanges == 1
     cloud.brain = lambda run: [Error("unauthenticated", "expired")]
+    key = model.api_key.get_secret_value() if model.api_key else ""
+    assert until(lambda: catalog.load(key, cloud.url) is not None)
     with pytest.raises(CursorAuthenticationError):
         model.invoke("x")
+    assert catalog.load(key, cloud.url) is None
     cloud.brain = lambda run: [Text("ok")]
     model.invoke("x")
     cloud.wait_for(lambda cloud: cloud.key_exchanges == 2)
