@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Generic, TypeVar
 
+from langchain_cursor.errors import CursorClosedError
+
 T = TypeVar("T")
 
 # Items that may wait for a slow reader; then the run's stream is not read any further.
@@ -17,7 +19,7 @@ LIMIT = 256
 class Channel(Generic[T]):
     """A bounded queue between the private loop, which puts, and one reader in another thread.
 
-    `put` is called on the private loop, `end` anywhere, the rest by the reader.
+    `put` and `room` are called on the private loop, `end` anywhere, the rest by the reader.
 
     Args:
         loop: The private loop.
@@ -30,12 +32,17 @@ class Channel(Generic[T]):
         self._limit = limit
         self._items: deque[T] = deque()
         self._ended = False
+        self._forked = False
         self._room: asyncio.Event | None = None
         self._lock = threading.Lock()
         self._wake: Callable[[], None] = lambda: None
 
-    async def put(self, item: T) -> None:
-        """Add an item, and wait as long as too many do."""
+    def put(self, item: T) -> bool:
+        """Add an item.
+
+        Returns:
+            Whether too many wait now: then `room` is to be awaited before the next.
+        """
         self.used = True
         if self._room is None:
             self._room = asyncio.Event()
@@ -45,7 +52,11 @@ class Channel(Generic[T]):
             if full:
                 self._room.clear()
         self._wake()
-        if full:
+        return full
+
+    async def room(self) -> None:
+        """Wait until the reader has taken what waits."""
+        if self._room is not None:
             await self._room.wait()
 
     def end(self) -> None:
@@ -53,6 +64,11 @@ class Channel(Generic[T]):
         with self._lock:
             self._ended = True
         self._wake()
+
+    def abandon(self) -> None:
+        """In a forked child: what was to come stays with the parent."""
+        self._lock = threading.Lock()  # another thread may have held it when the process forked
+        self._forked = self._ended = True
 
     def read(self) -> Iterator[T]:
         """Read to the end, blocking this thread."""
@@ -90,6 +106,11 @@ class Channel(Generic[T]):
                 await ready.wait()
 
     def _take(self) -> tuple[list[T], bool]:
+        if self._forked:
+            raise CursorClosedError(
+                "This stream was begun before the process forked; its parent reads it. Begin "
+                "another one here."
+            )
         with self._lock:
             items = list(self._items)
             self._items.clear()

@@ -176,12 +176,13 @@ class ChatCursor(BaseChatModel):
 
     model_config = ConfigDict(
         extra="forbid",
+        hide_input_in_errors=True,  # the input may hold the key
         arbitrary_types_allowed=True,
         populate_by_name=True,
         protected_namespaces=(),
     )
 
-    _user: Any = PrivateAttr(default=None)
+    _user: Any = PrivateAttr()
     _warned: frozenset[str] = PrivateAttr(default=frozenset())
 
     @model_validator(mode="before")
@@ -456,13 +457,13 @@ class ChatCursor(BaseChatModel):
         A call that is cancelled raises `CursorClosedError`. A call after `close` starts a bridge
         again.
         """
-        user, self._user = self._user, None
+        user = self._no_user()
         if user is not None:
             user.close()
 
     async def aclose(self) -> None:
         """Like `close`, without blocking the event loop."""
-        user, self._user = self._user, None
+        user = self._no_user()
         if user is not None:
             await user.aclose()
 
@@ -499,7 +500,7 @@ class ChatCursor(BaseChatModel):
     def __copy__(self) -> Self:
         # A copy is a user of its own: closing one must not close the other.
         copied = super().__copy__()
-        copied._user = None
+        copied._no_user()
         return copied
 
     def __eq__(self, other: object) -> bool:
@@ -513,11 +514,17 @@ class ChatCursor(BaseChatModel):
     # --- one call ---
 
     def _as_user(self) -> User:
-        user: User | None = self._user
-        if user is None:
-            from langchain_cursor.users import User  # brings the HTTP client: not at import
+        from langchain_cursor.users import User  # brings the HTTP client: not at import
 
-            user = self._user = User()
+        private = self.__pydantic_private__
+        assert private is not None
+        # One user, even if several threads make the first call; without a lock, which a fork
+        # could leave locked.
+        user: User = private.get("_user") or private.setdefault("_user", User())
+        return user
+
+    def _no_user(self) -> User | None:
+        user: User | None = (self.__pydantic_private__ or {}).pop("_user", None)
         return user
 
     def _plan(
@@ -546,7 +553,7 @@ class ChatCursor(BaseChatModel):
             ),
             prompt=prompt,
             contract=contract,
-            stop=tuple(stop or self.stop or ()),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop or self.stop or ()),
         )
 
     def _bridge_settings(self) -> BridgeSettings:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -23,7 +24,7 @@ from langchain_cursor.serializer import Prompt
 class Sends(Protocol):
     """An agent: a second prompt continues the conversation."""
 
-    def send(self, prompt: Prompt) -> AsyncIterator[Event]:
+    def send(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """Send a prompt, and yield what the run says, ending with `Finished`."""
 
 
@@ -121,20 +122,21 @@ class _Talk:
         shown = 0
         # What was said before a reply broke the contract stays: a stream has shown it already.
         gap = "\n\n" if self._texts else ""
-        async for event in self._agent.send(prompt):
-            if isinstance(event, TextDelta):
-                text = event.text if scanner is None else scanner.feed(event.text)
-                if text:
-                    await self._show(gap + text)
-                    shown, gap = shown + len(text), ""
-            elif isinstance(event, ThinkingDelta):
-                self._reasoning.append(event.text)
-                await self._tell(event)
-            elif isinstance(event, Started):
-                if not self.turns:  # a run that was begun anew has another id
-                    self._first_run = event.run_id
-            else:
-                self.turns.append(event)
+        async with aclosing(self._agent.send(prompt)) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    text = event.text if scanner is None else scanner.feed(event.text)
+                    if text:
+                        await self._show(gap + text)
+                        shown, gap = shown + len(text), ""
+                elif isinstance(event, ThinkingDelta):
+                    self._reasoning.append(event.text)
+                    await self._tell(event)
+                elif isinstance(event, Started):
+                    if not self.turns:  # a run that was begun anew has another id
+                        self._first_run = event.run_id
+                else:
+                    self.turns.append(event)
         if scanner is None:
             return Parsed((), self.turns[-1].text)
         try:

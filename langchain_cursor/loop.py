@@ -54,6 +54,8 @@ class PrivateLoop:
         except BaseException:
             job.cancel()
             raise
+        finally:
+            del job  # else an exception, its frames and the job would keep each other
 
     async def arun(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine here and await its result on the caller's loop.
@@ -66,6 +68,8 @@ class PrivateLoop:
         except asyncio.CancelledError:
             job.cancel()
             raise
+        finally:
+            del job
 
     def refuse_own_thread(self) -> None:
         """Raise if called from the private loop's own thread, where waiting would never end.
@@ -129,6 +133,16 @@ class PrivateLoop:
                 job.abandon()
 
 
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run a function that blocks in a worker thread, or here when there are no threads any more."""
+    loop = asyncio.get_running_loop()
+    try:
+        running = loop.run_in_executor(None, function)
+    except RuntimeError:  # the interpreter is ending
+        return function()
+    return await running
+
+
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # httpx leaves nested generators behind when a response is closed early, and the loop closes
     # some of them a second time. Nothing is lost by it (cursor-sdk 1.1.0, httpx 0.28).
@@ -161,7 +175,9 @@ class Job(Generic[T]):
 
     def abandon(self) -> None:
         """The loop has ended without running it to its end: tell who waits."""
-        if not self.future.done() and not self.future.cancel():
+        if self._task is None and not self.future.set_running_or_notify_cancel():
+            return  # the caller has cancelled it
+        if not self.future.done():
             self.future.set_exception(CursorClosedError(_ENDING))
 
     def _cancel_task(self) -> None:
@@ -241,6 +257,8 @@ def _end() -> None:
     for function in _at_end:
         function()
     private.end(timeout=2)
+    for function in _at_end:  # what the loop was just starting
+        function()
 
 
 def _forget() -> None:

@@ -39,7 +39,7 @@ from langchain_cursor.errors import (
     with_sdk_class,
 )
 from langchain_cursor.lease import Lease
-from langchain_cursor.loop import refuse_at_end
+from langchain_cursor.loop import in_thread, refuse_at_end
 from langchain_cursor.scratch import Scratch, sweep
 from langchain_cursor.session import Agent, close_agent, retrieve
 
@@ -373,9 +373,14 @@ class Runtime:
             CursorError: The call failed, by the table in `errors`.
         """
         result: T
+        loop = asyncio.get_running_loop()
         with anyio.move_on_after(settings.timeout) as scope:
             async for attempt in tenacity.AsyncRetrying(
-                stop=tenacity.stop_after_attempt(settings.max_retries + 1),
+                # Rather tell now what failed than later that the time is up.
+                stop=lambda state: (
+                    state.attempt_number > settings.max_retries
+                    or loop.time() + state.upcoming_sleep >= scope.deadline
+                ),
                 retry=tenacity.retry_if_exception(
                     lambda error: _is_retryable(error) and may_retry()
                 ),
@@ -384,6 +389,7 @@ class Runtime:
             ):
                 with attempt:
                     async with self.agent(settings) as agent:
+                        agent.scope = scope
                         result = await talk(agent)
         if scope.cancelled_caught:
             raise self._timed_out()(
@@ -445,9 +451,11 @@ class Runtime:
             await asyncio.wait(self._behind, timeout=_SETTLE_TIMEOUT)
         for task in self._behind:
             task.cancel()
-        for bridge in self._bridges:
-            await bridge.aclose()
-        await asyncio.get_running_loop().run_in_executor(None, self.kill)
+        try:
+            for bridge in list(self._bridges):
+                await bridge.aclose()
+        finally:
+            await in_thread(self.kill)
 
     def kill(self) -> None:
         """End the processes and delete the files at once, from any thread."""
@@ -534,4 +542,4 @@ async def _sweep_once() -> None:
     global _swept
     if not _swept:
         _swept = True
-        await asyncio.get_running_loop().run_in_executor(None, sweep)
+        await in_thread(sweep)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+import math
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx
 
 from langchain_cursor.agents import GUARDRAIL, AgentSettings
-from langchain_cursor.bridge.launch import Bridge
+from langchain_cursor.bridge.launch import SILENCE_TIMEOUT, Bridge
 from langchain_cursor.errors import (
     CursorBridgeError,
     CursorCancelledError,
@@ -61,6 +62,7 @@ class Agent:
         self._runtime = runtime
         self._settings = settings
         self._system = system
+        self.scope: anyio.CancelScope | None = None  # of the call's time limit
         self._native = False  # whether the agent was given the system text as its own prompt
         self._agent: Any = None
         self._run: Any = None
@@ -178,6 +180,19 @@ class Agent:
             )
         return True
 
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """What happens in this context does not count against the call's time limit."""
+        scope = self.scope
+        if scope is None:
+            yield
+            return
+        left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
+        try:
+            yield
+        finally:
+            scope.deadline = anyio.current_time() + left
+
     @property
     def idle(self) -> bool:
         """Whether no run is under way."""
@@ -186,10 +201,13 @@ class Agent:
     async def aclose(self) -> None:
         """Cancel a run that is under way, and close the agent. Never raises, never hangs."""
         try:
-            with anyio.move_on_after(_CLOSE_TIMEOUT):
+            # What was asked is answered within the time that a bridge may be silent; not to wait
+            # for it would leave a run behind that nobody cancels.
+            with anyio.move_on_after(SILENCE_TIMEOUT + _CLOSE_TIMEOUT):
                 await self._settle()
                 if self._run is not None:
                     await self._run.cancel()
+                    await self._run.wait()  # reads the stream to its end, which closes it
         except Exception as error:
             _not_clean(error)
         if self._agent is not None:

@@ -160,4 +160,6 @@ def _with_raw(
 
 
 def _unread(error: CursorContractError) -> dict[str, Any]:
-    return {"raw": AIMessage(error.llm_output or ""), "parsing_error": error}
+    usage: Any = error.usage
+    raw = AIMessage(error.llm_output or "", usage_metadata=usage)
+    return {"raw": raw, "parsing_error": error}

@@ -27,7 +27,10 @@ T = TypeVar("T")
 _CANCEL_TIMEOUT = 3.0
 
 _runtimes: dict[BridgeSettings, Runtime] = {}
+_alive: set[Runtime] = set()  # those and the ones that are being ended
+_unused: dict[Runtime, asyncio.TimerHandle] = {}
 _calls: dict[int, set[asyncio.Task[Any]]] = {}
+_channels: weakref.WeakSet[Channel[Any]] = weakref.WeakSet()
 _inherited: list[Runtime] = []
 _ending: set[asyncio.Task[None]] = set()
 _ids = itertools.count(1)
@@ -77,6 +80,7 @@ class User:
         private = private_loop()
         private.refuse_own_thread()
         channel: Channel[Any] = Channel(private.loop)
+        _channels.add(channel)
         job = private.submit(lambda: _produce(channel, self._id, bridge, settings, talk))
         job.future.add_done_callback(lambda _: channel.end())
         try:
@@ -94,6 +98,7 @@ class User:
         """`stream`, for another event loop."""
         private = private_loop()
         channel: Channel[Any] = Channel(private.loop)
+        _channels.add(channel)
         job = private.submit(lambda: _produce(channel, self._id, bridge, settings, talk))
         job.future.add_done_callback(lambda _: channel.end())
         try:
@@ -162,9 +167,16 @@ async def _produce(
     settings: CallSettings,
     talk: Callable[[Agent, Callable[[Any], Awaitable[None]]], Awaitable[T]],
 ) -> T:
-    return await _call(
-        user, bridge, settings, lambda agent: talk(agent, channel.put), lambda: not channel.used
-    )
+    def begin(agent: Agent) -> Awaitable[T]:
+        async def emit(item: Any) -> None:
+            if channel.put(item):
+                # The time limit is for Cursor, not for a reader who takes time over what came.
+                with agent.untimed():
+                    await channel.room()
+
+        return talk(agent, emit)
+
+    return await _call(user, bridge, settings, begin, lambda: not channel.used)
 
 
 async def _call(
@@ -194,7 +206,9 @@ def _use(user: int, bridge: BridgeSettings) -> Iterator[Runtime]:
     runtime = _runtimes.get(bridge)
     if runtime is None:
         runtime = _runtimes[bridge] = Runtime(bridge)
+        _alive.add(runtime)
     runtime.users.add(user)
+    _call_off(runtime)
     task = asyncio.current_task()
     assert task is not None
     calls = _calls.setdefault(user, set())
@@ -215,7 +229,7 @@ async def _close(user: int) -> None:
         await asyncio.wait(calls, timeout=_CANCEL_TIMEOUT)
     unused = [_runtimes.pop(runtime.settings) for runtime in _used_only_by(user)]
     if unused:
-        await asyncio.gather(*(runtime.aclose() for runtime in unused))
+        await asyncio.gather(*map(_end, unused))
 
 
 def _used_only_by(user: int) -> list[Runtime]:
@@ -236,28 +250,46 @@ def _forget_user(user: int) -> None:
     # Applications make a model for each request: a runtime that nobody uses any more goes when
     # its executor would have gone.
     for runtime in _used_only_by(user):
-        asyncio.get_running_loop().call_later(runtime.last_keep_alive, _end_if_unused, runtime)
+        _call_off(runtime)
+        _unused[runtime] = asyncio.get_running_loop().call_later(
+            runtime.last_keep_alive, _end_unused, runtime
+        )
 
 
-def _end_if_unused(runtime: Runtime) -> None:
-    if not runtime.users and _runtimes.get(runtime.settings) is runtime:
-        del _runtimes[runtime.settings]
-        task = asyncio.ensure_future(runtime.aclose())
-        _ending.add(task)
-        task.add_done_callback(_ending.discard)
+def _call_off(runtime: Runtime) -> None:
+    timer = _unused.pop(runtime, None)
+    if timer is not None:
+        timer.cancel()
+
+
+def _end_unused(runtime: Runtime) -> None:
+    del _unused[runtime]
+    del _runtimes[runtime.settings]
+    task = asyncio.ensure_future(_end(runtime))
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)
+
+
+async def _end(runtime: Runtime) -> None:
+    try:
+        await runtime.aclose()
+    finally:
+        _alive.discard(runtime)
 
 
 def _kill_all() -> None:
-    for runtime in list(_runtimes.values()):
+    for runtime in list(_alive):
         runtime.kill()
 
 
 def _abandon_all() -> None:
-    for runtime in _runtimes.values():
+    for runtime in _alive:
         runtime.abandon()
         _inherited.append(runtime)
-    _runtimes.clear()
-    _calls.clear()
+    for state in (_runtimes, _alive, _unused, _calls):
+        state.clear()
+    for channel in list(_channels):
+        channel.abandon()
 
 
 call_at_end(_kill_all)

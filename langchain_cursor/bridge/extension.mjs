@@ -172,6 +172,10 @@ function handOverCatalog() {
       hold(body);
       process.stderr.write("langchain-cursor-extension catalog\n");
     },
+    // With a catalog at hand the first call after a prewarm need not fetch one.
+    async ensure(apiKey) {
+      if (!(name in process.env)) await sdk.Cursor.models.list({ apiKey }).catch(() => {});
+    },
     held: () => !theirs && name in process.env,
     forget: () => delete process.env[name],
   };
@@ -179,7 +183,10 @@ function handOverCatalog() {
 
 // To the bridge a lease is an agent that is only ever closed.
 async function lease(options) {
-  const release = await platform.prewarmLocalWorkspace(options);
+  const [release] = await Promise.all([
+    platform.prewarmLocalWorkspace(options),
+    catalog.ensure(options.apiKey),
+  ]);
   return {
     agentId: `lease-${randomUUID()}`,
     model: options.model,

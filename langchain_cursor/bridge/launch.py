@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from inspect import isawaitable
 from pathlib import Path
@@ -29,6 +30,7 @@ from langchain_cursor.bridge.process import (
 )
 from langchain_cursor.cache import private_directory
 from langchain_cursor.errors import CursorStartupError
+from langchain_cursor.loop import in_thread
 
 if TYPE_CHECKING:
     from langchain_cursor.scratch import Scratch
@@ -153,7 +155,7 @@ class Bridge:
         if self._http is not None:
             await self._http.aclose()
         if self.process is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self.process.end)
+            await in_thread(self.process.end)
 
 
 async def start_bridge(
@@ -174,10 +176,9 @@ async def start_bridge(
         CursorStartupError: No bridge starts on this machine.
         Exception: Whatever the SDK loader raises, as it is.
     """
-    loop = asyncio.get_running_loop()
     spawn = _Spawn(settings, scratch, track, on_exit)
     if settings.loader is not None:
-        sdk = await loop.run_in_executor(None, settings.loader)
+        sdk = await in_thread(partial(_load, settings.loader))
         if hasattr(sdk, BRIDGE_HOOK):
             return await _hooked(settings, sdk, track, on_exit)
         root = vendored(getattr(sdk, "__file__", None))
@@ -187,7 +188,7 @@ async def start_bridge(
         spec = find_spec("cursor_sdk")
         root = vendored(spec.origin if spec else None)
         started = None if settings.own_url else spawn.start(root)
-        sdk = await loop.run_in_executor(None, _import_sdk)
+        sdk = await in_thread(partial(_load, _import_sdk))
         process = None if started is None else await spawn.ready(started)
     return _connect(settings, sdk, process)
 
@@ -205,6 +206,15 @@ async def _hooked(
     track(given.process)
     can = capabilities(sdk, given.extension_version)
     return Bridge(sdk, given.client, can, given.process, http=None)
+
+
+def _load(loader: SdkLoader) -> ModuleType:
+    try:
+        return loader()
+    except Exception:
+        raise
+    except BaseException as error:  # a `SystemExit` would end the private loop
+        raise CursorStartupError(f"The SDK's loader gave up: {error!r}") from error
 
 
 def _import_sdk() -> ModuleType:
@@ -292,7 +302,7 @@ class _Spawn:
         try:
             await process.ready(START_TIMEOUT)
         except CursorStartupError as error:
-            await self._loop.run_in_executor(None, process.end)
+            await in_thread(process.end)
             root, self._fallback = self._fallback, None
             if root is None:
                 raise
@@ -332,7 +342,7 @@ class _Spawn:
         argv += ["--state-root", str(scratch.root / "state")]
         env = environment(scratch.root, self._settings.backend) | extra
         process = BridgeProcess(
-            argv, env, self._ended, [self._settings.api_key], self._keep_catalog
+            argv, env, scratch.workspace, self._ended, [self._settings.api_key], self._keep_catalog
         )
         self._track(process)
         return process

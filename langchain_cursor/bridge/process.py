@@ -72,6 +72,7 @@ class BridgeProcess:
     Args:
         argv: The command.
         env: The environment.
+        directory: The working directory: this process's own may have been deleted.
         on_exit: Called from the thread, with this object, when the process has ended.
         secrets: Texts that never appear in a log.
         on_catalog: Called from the thread when the extension has fetched a model catalog.
@@ -81,6 +82,7 @@ class BridgeProcess:
         self,
         argv: Sequence[str],
         env: Mapping[str, str],
+        directory: Path,
         on_exit: Callable[[BridgeProcess], None],
         secrets: Sequence[str] = (),
         on_catalog: Callable[[], None] = lambda: None,
@@ -103,6 +105,7 @@ class BridgeProcess:
                 # Unbuffered: a buffer's lock, held by the reader, would survive a fork.
                 bufsize=0,
                 env=dict(env),
+                cwd=directory,
                 # Ctrl-C in a terminal reaches Python only.
                 **_own_group(),
             )
@@ -114,7 +117,16 @@ class BridgeProcess:
         self._thread = threading.Thread(
             target=self._read, name=f"langchain-cursor-bridge-{self._process.pid}", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+            _wait(self._process, 5.0)
+            self.abandon()
+            raise CursorStartupError(
+                "The bridge of cursor-sdk was started, but there is no thread to listen to it: "
+                f"{error}. Raise the limit on threads or processes."
+            ) from error
 
     @property
     def pid(self) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
+import gc
 import pickle
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,11 +24,12 @@ from langchain_cursor import (
     CursorError,
     CursorModelNotFoundError,
     CursorRateLimitError,
+    CursorStartupError,
     CursorTimeoutError,
 )
 from langchain_cursor.serializer import parse
 from langchain_cursor_fakes import CursorCloud, Error, Hang, Text, Thinking, Usage
-from tests.conftest import until
+from tests.conftest import API_KEY, until
 
 pytestmark = pytest.mark.bridge
 
@@ -274,8 +277,6 @@ def test_another_key_has_another_runtime(own_chat: Chat, cloud: CursorCloud) -> 
 def test_a_collected_models_runtime_goes_after_keep_alive(
     own_chat: Chat, cloud: CursorCloud
 ) -> None:
-    import gc
-
     model = ChatCursor(api_key="crsr_collected", base_url=cloud.url, keep_alive=0.2)
     model.invoke("x")
     (runtime,) = [r for r in _runtimes() if r.settings.api_key == "crsr_collected"]
@@ -389,3 +390,71 @@ def test_agents_are_closed_when_nothing_runs(
     assert until(lambda: len(closed) == 9)  # all agents; what is left is the lease
     model.close()
     assert len(closed) == 10
+
+
+@pytest.mark.clause("RUNTIME-3")
+def test_a_runtime_in_steady_use_by_short_lived_models_stays(cloud: CursorCloud) -> None:
+    key: Any = f"{API_KEY}_{uuid.uuid4().hex}"
+    bridges = set()
+    until_then = time.monotonic() + 1.5
+    while time.monotonic() < until_then:
+        model = ChatCursor(api_key=key, base_url=cloud.url, keep_alive=0.5)
+        model.invoke("x")
+        (runtime,) = [r for r in _runtimes() if r.settings.api_key == key]
+        bridges.add(runtime._bridge)
+        del model
+        gc.collect()
+        time.sleep(0.1)
+    assert len(bridges) == 1
+
+
+@pytest.mark.clause("RUNTIME-4")
+def test_close_reaches_the_calls_of_all_threads_that_called_first(
+    own_chat: Chat, cloud: CursorCloud
+) -> None:
+    cloud.brain = lambda run: [Hang()]
+    model = own_chat()
+    failed: list[str] = []
+
+    def call() -> None:
+        try:
+            model.invoke("x")
+        except CursorError as error:
+            failed.append(type(error).__name__)
+
+    threads = [threading.Thread(target=call) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    cloud.wait_for(lambda cloud: len(cloud.runs) == 6)
+    model.close()
+    for thread in threads:
+        thread.join(5)
+    assert failed == ["CursorClosedError"] * 6
+
+
+@pytest.mark.clause("CHAT-9")
+def test_a_failure_is_told_when_no_time_is_left_to_try_again(
+    chat: Chat, cloud: CursorCloud
+) -> None:
+    cloud.brain = lambda run: [Error("resource_exhausted", "slow down")]
+    started = time.monotonic()
+    with pytest.raises(CursorRateLimitError, match="slow down"):
+        chat(timeout=0.6, max_retries=9).invoke("x")
+    assert time.monotonic() - started < 3
+
+
+@pytest.mark.clause("CHAT-12")
+def test_a_loader_that_exits_does_not_end_the_private_loop(own_chat: Chat) -> None:
+    def loader() -> Any:
+        raise SystemExit(3)
+
+    with pytest.raises(CursorStartupError, match="SystemExit"):
+        own_chat(sdk_loader=loader).invoke("x")
+    assert own_chat().invoke("say: on").text == "on"
+
+
+@pytest.mark.clause("CHAT-5")
+def test_one_stop_text_may_be_given_as_it_is(chat: Chat) -> None:
+    model: Any = chat()
+    assert model.invoke("say: hello world", stop="wor").text == "hello "
+    assert model.bind(stop="wor").invoke("say: hello world").text == "hello "

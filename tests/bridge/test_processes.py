@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from langchain_cursor import ChatCursor, CursorBridgeError, CursorStartupError
-from langchain_cursor_fakes import CursorCloud, Hang, Text
+from langchain_cursor_fakes import CursorCloud, Delays, Hang, Text
 from tests.conftest import Scripts, marked_processes, until
 
 pytestmark = pytest.mark.bridge
@@ -199,6 +199,87 @@ def test_ctrl_c_during_a_call_cancels_the_run(scripts: Scripts, cloud: CursorClo
     out, err = process.communicate(timeout=30)
     assert (out, err) == ("next\n", "")
     assert marked_processes(mark) == {}
+
+
+@pytest.mark.clause("RUNTIME-8")
+def test_close_in_an_exit_handler_works(scripts: Scripts) -> None:
+    ran = scripts.run(
+        """
+        import atexit
+        from langchain_cursor import ChatCursor
+        llm = ChatCursor(bridge_extension=False)
+        llm.invoke("x")
+        atexit.register(llm.close)  # runs before the model's own
+        """
+    )
+    assert (ran.err, ran.status) == ("", 0)
+    assert ran.processes() == {}
+    assert ran.files() == []
+
+
+@pytest.mark.clause("RUNTIME-8")
+def test_an_exit_while_a_runtime_is_being_ended_leaves_nothing(
+    scripts: Scripts, cloud: CursorCloud
+) -> None:
+    cloud.delays = Delays(telemetry=5)  # closing an agent waits for it
+    ran = scripts.run(
+        """
+        import gc, time
+        from langchain_cursor import ChatCursor, users
+        llm = ChatCursor(bridge_extension=False, keep_alive=0.2)
+        llm.invoke("x")
+        del llm
+        gc.collect()
+        while users._runtimes:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        """
+    )
+    assert (ran.err, ran.status) == ("", 0)
+    assert ran.processes() == {}
+    assert ran.files() == []
+
+
+@pytest.mark.clause("RUNTIME-13")
+def test_a_deleted_working_directory_does_not_matter(scripts: Scripts) -> None:
+    ran = scripts.run(
+        """
+        import os, tempfile
+        from langchain_cursor import ChatCursor
+        directory = tempfile.mkdtemp()
+        os.chdir(directory)
+        os.rmdir(directory)
+        print(ChatCursor().invoke("say: fine").text)
+        """
+    )
+    assert (ran.out, ran.err) == ("fine\n", "")
+
+
+@pytest.mark.clause("RUNTIME-11")
+def test_a_stream_of_the_parents_is_refused_in_a_forked_child(scripts: Scripts) -> None:
+    ran = scripts.run(
+        """
+        import os
+        from langchain_cursor import ChatCursor, CursorClosedError
+        stream = ChatCursor().stream("count to 3000")
+        next(stream)
+        child = os.fork()
+        if child == 0:
+            try:
+                list(stream)
+            except CursorClosedError as error:
+                print(error, flush=True)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        print(len(list(stream)) > 2000)
+        """,
+        "-W",
+        "ignore::DeprecationWarning",
+    )
+    assert (ran.err, ran.status) == ("", 0)
+    refused, whole = ran.out.splitlines()
+    assert "before the process forked" in refused
+    assert whole == "True"
 
 
 FORK = """

@@ -224,3 +224,11 @@ def test_an_error_after_close_is_clear(own_chat: Chat, cloud: CursorCloud) -> No
     model.close()
     with pytest.raises(CursorError, match="close"):
         list(stream)
+
+
+@pytest.mark.clause("STREAM-14")
+def test_the_time_that_a_reader_takes_does_not_count(chat: Chat, cloud: CursorCloud) -> None:
+    stream = chat(timeout=1.5).stream("count to 1500")
+    next(stream)
+    time.sleep(2)
+    assert _texts(list(stream))[-1] == "1500"

@@ -47,10 +47,11 @@ def test_prewarm_builds_the_executor_without_a_run(own_chat: Chat, cloud: Cursor
     model.prewarm()
     cloud.wait_for(lambda cloud: cloud.executor_builds == 1)
     assert cloud.runs == []
+    assert cloud.catalog_fetches == 1
     assert _runtime(model)._lease.held
     model.invoke("x")
     time.sleep(0.5)
-    assert cloud.executor_builds == 1
+    assert (cloud.executor_builds, cloud.catalog_fetches, cloud.key_exchanges) == (1, 1, 1)
 
 
 @pytest.mark.clause("WARM-1")

@@ -17,7 +17,8 @@ def produce(channel: Channel[int], count: int, put: list[int]) -> None:
 
     async def work() -> None:
         for number in range(count):
-            await channel.put(number)
+            if channel.put(number):
+                await channel.room()
             put.append(number)
 
     job = private_loop().submit(work)

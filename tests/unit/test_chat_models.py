@@ -138,6 +138,16 @@ def test_the_key_shows_nowhere_but_in_the_models_own_pickle() -> None:
 
 
 @pytest.mark.clause("CHAT-19")
+@pytest.mark.parametrize(
+    "mistake", [{"modle": "auto"}, {"timeout": -1}, {"cursor_api_key": [KEY]}, {"api_key": [KEY]}]
+)
+def test_a_mistyped_argument_does_not_show_the_key(mistake: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ChatCursor(**{"api_key": KEY, **mistake})
+    assert KEY[:12] not in str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.clause("CHAT-19")
 def test_langchain_serialization_brings_the_model_back(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = ChatCursor(model="auto", model_params={"effort": "high"}, api_key=KEY, stop=["x"])
     again = load(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +33,7 @@ class Speaker:
         self._replies = list(replies)
         self._thinking = thinking
 
-    async def send(self, prompt: Prompt) -> AsyncIterator[Event]:
+    async def send(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         self.prompts.append(prompt)
         number = len(self.prompts)
         pieces = self._replies.pop(0)
