@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,8 @@ from benchmarks.measure import HEADER
 
 def main(names: list[str]) -> int:
     """Run the named benchmarks, or all of them."""
+    # An end on request is an end like any other: what runs beside this process ends too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     found = sorted(path.stem for path in Path(__file__).parent.glob("bench_*.py"))
     print(HEADER)
     failed = 0

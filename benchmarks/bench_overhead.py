@@ -21,8 +21,12 @@ _ROW = 5
 _PAUSE = 0.1
 
 
-def run() -> Iterator[Ratio]:
+def run() -> list[Ratio]:
     """Answers of 10 and 1,000 deltas through `invoke` and `ainvoke`, and one of 4,000."""
+    return list(_compared())
+
+
+def _compared() -> Iterator[Ratio]:
     with (
         neutral() as home,
         event_loop() as loop,
