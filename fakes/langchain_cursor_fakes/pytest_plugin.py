@@ -1,0 +1,40 @@
+"""The pytest plugin `langchain_cursor`: the fixture `fake_cursor`.
+
+pytest loads it in every run, so it imports nothing before the fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .sdk import FakeCursor
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(hookwrapper=True)  # the form that every pytest knows
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Note whether a test has failed, for the fixture's end."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call":
+        item.stash[_FAILED] = report.failed
+
+
+@pytest.fixture
+def fake_cursor(request: pytest.FixtureRequest) -> Generator[FakeCursor, None, None]:
+    """A `FakeCursor` for one test: hand `fake_cursor.sdk` to ``ChatCursor(sdk_loader=...)``.
+
+    It answers with the default brain until `reply_with` gives it a script. When the test has
+    passed, `assert_done` checks that everything went by the script.
+    """
+    from .sdk import FakeCursor
+
+    fake = FakeCursor()
+    yield fake
+    if not request.node.stash.get(_FAILED, False):
+        fake.assert_done()
