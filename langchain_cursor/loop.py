@@ -146,7 +146,10 @@ async def in_thread(function: Callable[[], T]) -> T:
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # httpx leaves nested generators behind when a response is closed early, and the loop closes
     # some of them a second time. Nothing is lost by it (cursor-sdk 1.1.0, httpx 0.28).
-    if "asynchronous generator is already running" not in str(context.get("exception")):
+    # When the loop ends it closes those that are left all at once, in each other's way.
+    if "asyncgen" not in context and "asynchronous generator is already running" not in str(
+        context.get("exception")
+    ):
         loop.default_exception_handler(context)
 
 

@@ -278,12 +278,12 @@ class Runtime:
 
     async def _replace(self, old: Bridge, settings: CallSettings) -> None:
         new = await self._launch()
-        if self._bridge is not old:  # it died meanwhile, and has been replaced for that
-            await new.aclose()
-            return
         await self._warm(new, settings)
-        self._bridge = new
-        self._end_if_unused(old)
+        if self._bridge is old:
+            self._bridge = new
+            self._end_if_unused(old)
+        else:  # it died meanwhile, and has been replaced for that
+            self._end_if_unused(new)
 
     def _end_if_unused(self, bridge: Bridge) -> None:
         """End a bridge that has been replaced, once its last call has ended."""

@@ -202,6 +202,25 @@ def test_ctrl_c_during_a_call_cancels_the_run(scripts: Scripts, cloud: CursorClo
 
 
 @pytest.mark.clause("RUNTIME-8")
+def test_a_stream_that_is_left_open_at_exit_prints_nothing(scripts: Scripts) -> None:
+    ran = scripts.run(
+        """
+        import time
+        from langchain_cursor import ChatCursor
+        from langchain_cursor_fakes import CursorCloud, Hang, Text
+        with CursorCloud(lambda run: [*(Text(f"{n} ") for n in range(1500)), Hang()]) as cloud:
+            model = ChatCursor(base_url=cloud.url, max_retries=0)
+            stream = model.stream("x")
+            next(stream)
+            time.sleep(1)
+        """
+    )
+    assert (ran.out, ran.err, ran.status) == ("", "", 0)
+    assert ran.processes() == {}
+    assert ran.files() == []
+
+
+@pytest.mark.clause("RUNTIME-8")
 def test_close_in_an_exit_handler_works(scripts: Scripts) -> None:
     ran = scripts.run(
         """

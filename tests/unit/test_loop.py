@@ -8,6 +8,7 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -140,6 +141,28 @@ def test_an_ended_loop_refuses_and_its_thread_is_gone() -> None:
     with pytest.raises(CursorClosedError, match="interpreter is ending"):
         own.run(_value)
     own.post(print)  # a finalizer that comes too late
+
+
+@pytest.mark.clause("RUNTIME-18")
+def test_generators_that_do_not_close_at_the_end_print_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = PrivateLoop()
+    left: list[object] = []
+
+    async def stubborn() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            raise RuntimeError("in the way of another one")
+
+    async def leave() -> None:
+        left.append(generator := stubborn())
+        await anext(generator)
+
+    own.run(leave)
+    own.end(timeout=2)
+    assert caplog.records == []
 
 
 @pytest.mark.clause("RUNTIME-19")
