@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 class ReceivedImage:
     """An image attached to a run: its bytes exactly as sent, and its MIME type.
 
-    `cursor-sdk` 1.1.0 does not send the type; it is empty then.
+    `cursor-sdk` 1.1.0 sends the type that it recognises in the bytes; for others it is empty.
     """
 
     data: bytes = field(repr=False)

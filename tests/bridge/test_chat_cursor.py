@@ -80,6 +80,15 @@ def test_what_reaches_the_cloud_is_a_plain_model(chat: Chat, cloud: CursorCloud)
     assert run.received.model == "composer-2.5"
 
 
+@pytest.mark.clause("CLOUD-3")
+def test_the_type_of_an_image_is_read_off_its_bytes(chat: Chat, cloud: CursorCloud) -> None:
+    for data in (PNG, b"no picture"):
+        block = {"type": "image", "base64": base64.b64encode(data).decode()}
+        chat().invoke([HumanMessage([{**block, "mime_type": "image/jpeg"}])])
+    types = [(i.data, i.mime_type) for run in cloud.runs for i in run.received.images]
+    assert types == [(PNG, "image/png"), (b"no picture", "")]
+
+
 @pytest.mark.clause("CHAT-3")
 def test_the_message_carries_usage_and_metadata(chat: Chat, cloud: CursorCloud) -> None:
     cloud.brain = lambda run: [Text("ok"), Usage(10, 4, 3, 2, 1)]

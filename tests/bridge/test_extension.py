@@ -10,6 +10,7 @@ from pathlib import Path
 import cursor_sdk
 import pytest
 import pytest_asyncio
+from pydantic import SecretStr
 
 from langchain_cursor import ChatCursor
 from langchain_cursor.agents import MARK, AgentSettings, agent_options
@@ -154,10 +155,13 @@ async def test_the_bridges_environment_keeps_the_home_untouched(extended: Extend
 
 @pytest.mark.clause("BRIDGE-10")
 async def test_compiled_code_is_kept_for_the_next_bridge(
-    extended: Extended, monkeypatch: pytest.MonkeyPatch
+    cloud: CursorCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    cache = Path(os.environ["LANGCHAIN_CURSOR_CACHE_DIR"]) / "node"
-    assert until(lambda: any(path.is_file() for path in cache.rglob("*")))
+    monkeypatch.setenv("LANGCHAIN_CURSOR_CACHE_DIR", str(tmp_path))
+    async with ChatCursor(api_key=SecretStr(f"{API_KEY}_kept"), base_url=cloud.url) as model:
+        await model.ainvoke("x")
+        # Written about a second after the start.
+        assert until(lambda: any(path.is_file() for path in (tmp_path / "node").rglob("*")))
 
 
 @pytest.mark.clause("BRIDGE-10")
@@ -166,6 +170,6 @@ async def test_a_cache_that_cannot_be_made_changes_nothing(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LANGCHAIN_CURSOR_CACHE_DIR", str(tmp_path / "file"))
-    model = ChatCursor(api_key=f"{API_KEY}_uncached", base_url=cloud.url)  # type: ignore[arg-type]
+    model = ChatCursor(api_key=SecretStr(f"{API_KEY}_uncached"), base_url=cloud.url)
     assert (await model.ainvoke("say: fine")).text == "fine"
     await model.aclose()

@@ -15,6 +15,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.integration_tests import chat_models as integration_tests
 from langchain_tests.unit_tests import ChatModelUnitTests
 from langchain_tests.unit_tests import chat_models as unit_tests
+from pydantic import SecretStr
 
 from langchain_cursor import ChatCursor
 from langchain_cursor_fakes import CursorCloud, Text, Usage
@@ -149,7 +150,7 @@ class TestChatCursorIntegration(ChatModelIntegrationTests):
 
     def _with_details(self, stream: bool) -> AIMessage:
         self.cloud.brain = lambda run: [Text("ok"), Usage(10, 4, 3, 2, 1)]
-        model = ChatCursor(api_key=API_KEY)  # type: ignore[arg-type] # Pydantic makes it a secret
+        model = ChatCursor(api_key=SecretStr(API_KEY))
         if not stream:
             return model.invoke("x")
         whole: Any = None
