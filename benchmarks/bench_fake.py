@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
@@ -34,8 +35,8 @@ def run() -> list[Ratio]:
         return [
             compare(
                 f"{way.__name__} on FakeCursor, against GenericFakeChatModel, {_CALLS} calls",
-                lambda way=way: way(ours),  # type: ignore[misc] # bound early
-                lambda way=way: way(theirs),  # type: ignore[misc]
+                partial(way, ours),
+                partial(way, theirs),
                 limit=15.0,
                 pairs=15,
             )
