@@ -30,6 +30,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from traceback import clear_frames
 from types import ModuleType
 from typing import Any, ClassVar, cast
 
@@ -136,7 +137,7 @@ class CursorConnectionError(CursorError, ModelConnectionError, TimeoutError):
 
 
 class CursorBridgeError(CursorConnectionError):
-    """The bridge process ended while it ran this call; the next call starts another."""
+    """The bridge process ended or fell silent during this call; the next call starts another."""
 
 
 class CursorAPIError(CursorError, ModelAPIError, TimeoutError):
@@ -197,6 +198,7 @@ _BY_CODE: dict[str, type[CursorError]] = {
     "deadline_exceeded": CursorTimeoutError,
     "timeout": CursorTimeoutError,
     "unavailable": CursorConnectionError,
+    "connection_stalled": CursorConnectionError,
     "aborted": CursorAPIError,
     "data_loss": CursorAPIError,
     "upstream_error": CursorAPIError,
@@ -226,9 +228,13 @@ _BY_TEXT: tuple[tuple[re.Pattern[str], type[CursorError]], ...] = (
         CursorAuthenticationError,
     ),
     (
-        re.compile(r"failed to connect|fetch failed|network request failed", re.I),
+        re.compile(
+            r"failed to connect|fetch failed|network request failed|connection stalled", re.I
+        ),
         CursorConnectionError,
     ),
+    # What comes from the cloud, or from a proxy before it, is no message of the protocol.
+    (re.compile(r"protocol error: "), CursorAPIError),
 )
 
 # The SDK's exceptions, by the name of their class; and two that any library may let through.
@@ -246,6 +252,7 @@ _BY_CLASS: dict[str, type[CursorError]] = {
     "AgentBusyError": CursorAPIError,
     "TimeoutError": CursorTimeoutError,
     "ConnectionError": CursorConnectionError,
+    "UnicodeDecodeError": CursorAPIError,  # the bridge's answer is no text
 }
 
 # The code for an HTTP status that came without one, as Connect has it.
@@ -287,7 +294,8 @@ _ADVICE: dict[type[CursorError], str] = {
     CursorError: "This is unexpected: please report it with the traceback.",
 }
 
-_RUN_ERROR = re.compile(r"\s*\[(?P<code>[a-z_]+)\]\s*(?P<text>.*)", re.S)
+# One error can wrap another: `[unknown] [unavailable] connect ECONNREFUSED`.
+_RUN_ERROR = re.compile(r"\s*(?P<codes>(?:\[[a-z_]+\]\s*)+)(?P<text>.*)", re.S)
 
 # Each pattern takes all that may be a secret at once, so that a text is read once for each.
 _API_KEY = re.compile(r"(crsr_)[\w-]+", re.I)
@@ -317,6 +325,22 @@ def _redacted(match: re.Match[str]) -> str:
     return match[0] if is_word else match[1] + "***"
 
 
+def forget_locals(error: BaseException) -> None:
+    """Clear the local variables of the frames that an exception and its causes went through.
+
+    The SDK's frames hold the request with the key and the bridge's token, and what prints or sends
+    tracebacks with locals would show them. Frames that still run keep theirs.
+    """
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        each = pending.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            clear_frames(each.__traceback__)
+            pending += [each.__cause__, each.__context__]
+
+
 def run_error(
     text: str,
     *,
@@ -341,7 +365,10 @@ def run_error(
     """
     match = _RUN_ERROR.fullmatch(text)
     message = match["text"] if match else text
-    codes = [code for code in (_plain(code), match["code"] if match else None) if code]
+    told = re.findall(r"[a-z_]+", match["codes"]) if match else []
+    if status := re.fullmatch(r"HTTP (\d{3})", message):
+        told.insert(0, _BY_STATUS.get(int(status[1]), ""))  # the SDK has `unavailable` for 429
+    codes = [code for code in (_plain(code), *told) if code]
     cls = _class_for(message, codes) or CursorAPIError
     # The one that decided; an unknown code is told too.
     code = next((code for code in codes if _BY_CODE.get(code) is cls), codes[-1] if codes else None)
@@ -360,7 +387,7 @@ def sdk_error(error: BaseException) -> CursorError:
 
     The result is of the SDK's class too, and carries its plain attributes, such as ``status`` and
     ``request_id``. A traceback prints the cause as well, so what looks like a key is taken out of
-    the SDK's message too.
+    the SDK's message too, and its frames lose their local variables.
 
     Example:
         >>> class AuthenticationError(Exception):
@@ -368,6 +395,7 @@ def sdk_error(error: BaseException) -> CursorError:
         >>> type(sdk_error(AuthenticationError("refused"))).__name__
         'CursorAuthenticationError'
     """
+    forget_locals(error)
     names = [base.__name__ for base in type(error).__mro__]
     code = _plain(getattr(error, "code", None))
     status = getattr(error, "status", None)

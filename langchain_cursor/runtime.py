@@ -40,8 +40,9 @@ from langchain_cursor.errors import (
 )
 from langchain_cursor.lease import Lease
 from langchain_cursor.loop import in_thread, refuse_at_end
+from langchain_cursor.pool import Member
 from langchain_cursor.scratch import Scratch, sweep
-from langchain_cursor.session import Agent, close_agent, retrieve
+from langchain_cursor.session import Agent, bridge_error, close_agent, is_transport, retrieve
 
 logger = logging.getLogger("langchain_cursor")
 
@@ -51,7 +52,8 @@ T = TypeVar("T")
 # closed once nothing has run for this many seconds, but at most so many wait for that.
 _IDLE = 0.01
 _MOST_WAITING = 4
-# Seconds that `close()` waits for it; closing an agent waits up to 2 s for the SDK's telemetry.
+# Seconds that `close()` waits for each of: a start, a lease that is being taken, what goes on
+# behind callers' backs. Closing an agent waits up to 2 s for the SDK's telemetry.
 _SETTLE_TIMEOUT = 3.0
 _MODELS_TIMEOUT = 60.0
 _LONGEST_RETRY_WAIT = 8.0
@@ -66,6 +68,7 @@ class CallSettings:
         agent: Model, sandbox, and how system text travels.
         system: The text of the system messages that come first.
         bridge_max_rss: Bytes of memory from which on the bridge is replaced; None never.
+        bridges: How many bridges may share the calls.
         keep_alive: Seconds to keep the executor warm after the call.
         timeout: Seconds for the whole call, retries included; None for no limit.
         max_retries: How often a transient failure is tried again.
@@ -74,6 +77,7 @@ class CallSettings:
     agent: AgentSettings
     system: str | None = None
     bridge_max_rss: int | None = None
+    bridges: int = 1
     keep_alive: float = 60.0
     timeout: float | None = None
     max_retries: int = 0
@@ -136,7 +140,19 @@ class Runtime:
         self._key_refused = False
         self._agents: set[Agent] = set()  # of the calls that run now
         self._bridges: set[Bridge] = set()
+        self._doubted: set[Bridge] = set()  # those that are being asked if they still answer
         self._replacing: asyncio.Task[None] | None = None
+
+    @property
+    def member(self) -> Member:
+        """This runtime among several."""
+        warm = self._running > 0 or self._taking is not None or self._lease.held
+        return Member(self._running, warm)
+
+    @property
+    def keeps_executor(self) -> bool:
+        """Whether an executor is kept for the next call."""
+        return self._lease.held
 
     async def bridge(self) -> Bridge:
         """The bridge, started or restarted if need be; callers at once share one start."""
@@ -159,7 +175,6 @@ class Runtime:
         wishes: Mapping[str, Any] | None = None,
     ) -> Any:
         """The SDK's options for an agent, as this runtime's bridge and account allow."""
-        assert self._scratch is not None  # made before the first bridge
         if not self.sandbox_works:
             settings = replace(settings, sandbox=False)
         wishes = dict(wishes or {})
@@ -171,7 +186,7 @@ class Runtime:
             bridge.can,
             settings,
             api_key=self.settings.api_key,
-            workspace=str(self._scratch.workspace),
+            workspace=bridge.workspace,
             system_prompt=system_prompt,
             wishes=wishes,
         )
@@ -205,6 +220,9 @@ class Runtime:
         """A call has failed: if its key was refused, what the bridge got for it is not reused."""
         if isinstance(error, CursorAuthenticationError):
             self._key_refused = True
+            # An executor remembers that its key was refused (cursor-sdk 1.1.0).
+            self._leased = None
+            self._lease.give_up()
             if self.settings.cache_catalog:
                 catalog.forget(self.settings.api_key, self.settings.backend)
         return error
@@ -220,7 +238,13 @@ class Runtime:
             try:
                 listed = await bridge.client.models.list(api_key=self.settings.api_key)
             except Exception as error:
+                if is_transport(error, bridge):
+                    await self.lost_if_gone(bridge, error)
+                    raise bridge_error(bridge, error) from error
                 raise self.failed(sdk_error(error)) from error
+            except asyncio.CancelledError:
+                self.doubt(bridge)
+                raise
             # What reaches Python lacks the aliases; the extension has seen the whole answer.
             whole = None if self._scratch is None else fetched_catalog(self._scratch)
             if bridge.can.extension and whole is not None:
@@ -239,6 +263,8 @@ class Runtime:
         self._watch_for_idle()
         try:
             bridge = await self.bridge()
+            if self._key_refused:
+                await self._let_executor_go()
             if self._replacing is None:  # else the next bridge's executor is about to be leased
                 self._take_lease_beside(bridge, settings)
             agent = Agent(self, bridge, settings.agent, settings.system)
@@ -256,6 +282,7 @@ class Runtime:
             return
         self._agents.discard(agent)
         usable = agent.idle and agent.turns and not agent.bridge.lost and agent.bridge.can.tools
+        usable = usable and not self._key_refused  # else its executor would be kept
         if usable and agent.bridge is self._bridge and not self._lease_taken:
             self._lease.end(agent, settings.keep_alive)
         else:
@@ -375,7 +402,7 @@ class Runtime:
         result: T
         loop = asyncio.get_running_loop()
         with anyio.move_on_after(settings.timeout) as scope:
-            async for attempt in tenacity.AsyncRetrying(
+            attempts = tenacity.AsyncRetrying(
                 # Rather tell now what failed than later that the time is up.
                 stop=lambda state: (
                     state.attempt_number > settings.max_retries
@@ -386,11 +413,17 @@ class Runtime:
                 ),
                 wait=_retry_wait,
                 reraise=True,
-            ):
-                with attempt:
-                    async with self.agent(settings) as agent:
-                        agent.scope = scope
-                        result = await talk(agent)
+            )
+            try:
+                async for attempt in attempts:
+                    with attempt:
+                        async with self.agent(settings) as agent:
+                            agent.scope = scope
+                            result = await talk(agent)
+            finally:
+                # They refer to each other, and would keep the prompt until a cyclic collection.
+                attempt.retry_state.outcome = None
+                vars(attempts).clear()
         if scope.cancelled_caught:
             raise self._timed_out()(
                 f"No answer within {settings.timeout:g} s. Allow more time with `timeout`, or "
@@ -422,6 +455,12 @@ class Runtime:
         while self._retired and not self._running:
             await self._retired.popleft().aclose()
 
+    async def _let_executor_go(self) -> None:
+        while self._retired:
+            self.behind(self._retired.popleft().aclose())
+        if self._behind:
+            await asyncio.wait(self._behind, timeout=_SETTLE_TIMEOUT)
+
     def behind(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something behind the caller's back; `aclose` waits for it."""
         task = asyncio.ensure_future(work)
@@ -429,11 +468,35 @@ class Runtime:
         task.add_done_callback(self._behind.discard)
 
     async def lost_if_gone(self, bridge: Bridge, error: Exception) -> None:
-        """After a failed exchange: see whether the bridge is gone, or silent for too long."""
+        """After a failed exchange: see whether the bridge is gone, or does not answer any more."""
         cause = error.__cause__
-        silent = isinstance(cause, (httpx.ReadTimeout, httpx.WriteTimeout, httpx.ConnectTimeout))
-        if await bridge.has_ended() or silent or isinstance(cause, httpx.ConnectError):
+        if await bridge.has_ended():
+            return
+        if isinstance(cause, (httpx.ReadTimeout, httpx.WriteTimeout)):
+            if not await bridge.answers():  # else it waits for Cursor's cloud
+                self.silent(bridge)
+        elif isinstance(cause, (httpx.ConnectError, httpx.ConnectTimeout)):
             bridge.lose()
+
+    def doubt(self, bridge: Bridge) -> None:
+        """A call was given up without an answer: see, behind its back, if the bridge answers."""
+        if bridge not in self._doubted and not bridge.lost:
+            self._doubted.add(bridge)
+            self.behind(self._examine(bridge))
+
+    async def _examine(self, bridge: Bridge) -> None:
+        try:
+            if not await bridge.answers():
+                self.silent(bridge)
+        finally:
+            self._doubted.discard(bridge)
+
+    def silent(self, bridge: Bridge) -> None:
+        """The bridge counts as dead: end it, and with it all that waits for its answers."""
+        if not bridge.lost:
+            bridge.silent = True
+            bridge.lose()
+            self.behind(bridge.aclose())
 
     async def aclose(self) -> None:
         """End the bridge and delete its files, after waiting a little for what is under way."""
@@ -446,7 +509,7 @@ class Runtime:
         for start in (self._starting, self._replacing):
             if start is not None:
                 start.cancel()
-                await asyncio.wait([start])
+                await asyncio.wait([start], timeout=_SETTLE_TIMEOUT)
         if self._behind:
             await asyncio.wait(self._behind, timeout=_SETTLE_TIMEOUT)
         for task in self._behind:
@@ -484,14 +547,11 @@ class Runtime:
 
     async def _launch(self) -> Bridge:
         refuse_at_end()
-        if self._scratch is None:
-            self._scratch = Scratch()
-            self.behind(_sweep_once())
-        elif not self._processes:
+        if self._scratch is not None and not self._processes:
             self._scratch.clean()
         bridge = await start_bridge(
             replace(self.settings, extension=self._extension),
-            self._scratch,
+            self._made_scratch,
             self._processes.add,
             self._exited,
         )
@@ -504,6 +564,12 @@ class Runtime:
                 "paragraph in the prompt asks the model to use none, and no executor is kept."
             )
         return bridge
+
+    def _made_scratch(self) -> Scratch:
+        if self._scratch is None:
+            self._scratch = Scratch()
+            self.behind(_sweep_once())
+        return self._scratch
 
     def _started(self, task: asyncio.Task[Bridge]) -> None:
         retrieve(task)

@@ -103,6 +103,8 @@ class CursorCloud(Record):
         refused_keys: API keys that are answered with 401.
         refuse_all_keys: Answers every API key with 401.
         system_prompt_allowed: False refuses runs with a system prompt as Cursor does.
+        http_error: The HTTP status with which everything is answered, and a page of HTML, as a
+            proxy in front of the cloud gives them; None for none.
         models: Ids of the models in the catalog.
         port: TCP port on 127.0.0.1; 0 takes a free one.
 
@@ -122,6 +124,7 @@ class CursorCloud(Record):
         refused_keys: Collection[str] = frozenset(),
         refuse_all_keys: bool = False,
         system_prompt_allowed: bool = True,
+        http_error: int | None = None,
         models: Sequence[str] = DEFAULT_MODELS,
         port: int = 0,
     ) -> None:
@@ -131,6 +134,7 @@ class CursorCloud(Record):
         self.refused_keys = refused_keys
         self.refuse_all_keys = refuse_all_keys
         self.system_prompt_allowed = system_prompt_allowed
+        self.http_error = http_error
         self.models = models
         self._port = port
         self._server = ServerThread(self._answer, name="CursorCloud")
@@ -225,10 +229,13 @@ class CursorCloud(Record):
         content_type = request.headers.get("content-type", _JSON)
         status, body = 200, b"{}" if content_type.startswith(_JSON) else b""
         try:
-            if request.path == _RUN:
+            if self.http_error is not None:
+                content_type, status = "text/html", self.http_error
+                body = f"<html><body><h1>{status}</h1></body></html>".encode()
+            elif request.path == _RUN:
                 await self._answer_run(request, record, connection)
                 return
-            if request.path == _APPEND:
+            elif request.path == _APPEND:
                 self._take_append(request.body)
             elif request.path == _KEY_EXCHANGE:
                 status, body = await self._exchange_key(request)

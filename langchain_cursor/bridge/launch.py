@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -29,7 +30,7 @@ from langchain_cursor.bridge.process import (
     vendored,
 )
 from langchain_cursor.cache import private_directory
-from langchain_cursor.errors import CursorStartupError
+from langchain_cursor.errors import CursorStartupError, forget_locals
 from langchain_cursor.loop import in_thread
 
 if TYPE_CHECKING:
@@ -41,15 +42,22 @@ SdkLoader = Callable[[], ModuleType]
 
 # The function by which an SDK module brings its own bridge instead of a process to start, as a
 # double for tests does. It gets the settings and what to call with the process when that has ended,
-# and returns, or is awaited for, an object with `client`, `extension_version` and `process`.
+# and returns, or is awaited for, an object with `client`, `extension_version`, `process` and
+# `workspace`.
 BRIDGE_HOOK = "__langchain_cursor_bridge__"
 
 # Node closes an idle connection after 5 s; one that is reused at that moment fails.
 _KEEPALIVE_EXPIRY = 4.0
-# A bridge with nothing to say sends an empty event every 15 s once the run has begun; before that
-# it builds the executor in silence.
-SILENCE_TIMEOUT = 90.0
-_TIMEOUT = httpx.Timeout(SILENCE_TIMEOUT, connect=10.0, pool=None)
+# Seconds until a request that is not answered fails. The bridge asks Cursor's cloud for what an
+# agent and its executor need in silence; see `watchdog` for a run that has begun.
+ANSWER_TIMEOUT = 90.0
+# To connect to loopback; a bridge that is busy or stopped is connected to all the same.
+CONNECT_TIMEOUT = 10.0
+_TIMEOUT = httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=None)
+# Seconds in which a bridge that lives answers a ping, however long Cursor's cloud takes.
+PING_TIMEOUT = 10.0
+# Seconds until the end of a process that has cut a connection is noticed.
+EXIT_TIMEOUT = 0.25
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class BridgeSettings:
         own_token: Its token (CURSOR_SDK_BRIDGE_TOKEN).
         catalog: The user's own model catalog (CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON).
         cache_catalog: Whether to keep the account's model catalog on disk.
+        number: Which of several bridges that are alike.
     """
 
     api_key: str = field(repr=False)
@@ -77,6 +86,7 @@ class BridgeSettings:
     own_token: str | None = field(default=None, repr=False)
     catalog: str | None = field(default=None, repr=False)
     cache_catalog: bool = True
+    number: int = 0
 
     @classmethod
     def from_environment(
@@ -111,6 +121,10 @@ class Bridge:
         can: What this SDK and bridge can carry.
         process: The process, unless the bridge is the user's own running one.
         http: The HTTP client under `client`, if it has one of ours.
+        workspace: The working directory of its agents.
+
+    Attributes:
+        silent: Whether it was given up because it did not answer any more.
     """
 
     def __init__(
@@ -120,11 +134,14 @@ class Bridge:
         can: Capabilities,
         process: BridgeProcess | None,
         http: httpx.AsyncClient | None,
+        workspace: str,
     ) -> None:
         self.sdk = sdk
         self.client = client
         self.can = can
         self.process = process
+        self.workspace = workspace
+        self.silent = False
         self._lost = asyncio.Event()
         self._http = http
 
@@ -142,12 +159,22 @@ class Bridge:
         """Count it as ended: nothing is sent to it any more."""
         self._lost.set()
 
-    async def has_ended(self, wait: float = 0.25) -> bool:
-        """Whether the process has gone, allowing its end `wait` seconds to be noticed."""
+    async def has_ended(self) -> bool:
+        """Whether the process has gone, allowing its end `EXIT_TIMEOUT` seconds to be noticed."""
         if self.process is not None:
-            with anyio.move_on_after(wait):
+            with anyio.move_on_after(EXIT_TIMEOUT):
                 await self._lost.wait()
         return self.lost
+
+    async def answers(self) -> bool:
+        """Whether it lives: answers a ping within `PING_TIMEOUT` seconds."""
+        with anyio.move_on_after(PING_TIMEOUT):
+            try:
+                await self.client.ping()
+            except Exception as error:  # a refusal is an answer too
+                return not isinstance(error.__cause__, httpx.RequestError)
+            return True
+        return False
 
     async def aclose(self) -> None:
         """Close the connections and end the process."""
@@ -160,7 +187,7 @@ class Bridge:
 
 async def start_bridge(
     settings: BridgeSettings,
-    scratch: Scratch,
+    scratch: Callable[[], Scratch],
     track: Callable[[BridgeProcess], None],
     on_exit: Callable[[BridgeProcess], None],
 ) -> Bridge:
@@ -168,7 +195,7 @@ async def start_bridge(
 
     Args:
         settings: Which bridge.
-        scratch: Where it may write.
+        scratch: Returns where it may write; a double of the SDK does not ask.
         track: Called with each process as soon as it exists, so that its end is certain.
         on_exit: Called on the running loop when the process has ended.
 
@@ -177,20 +204,23 @@ async def start_bridge(
         Exception: Whatever the SDK loader raises, as it is.
     """
     spawn = _Spawn(settings, scratch, track, on_exit)
-    if settings.loader is not None:
-        sdk = await in_thread(partial(_load, settings.loader))
-        if hasattr(sdk, BRIDGE_HOOK):
-            return await _hooked(settings, sdk, track, on_exit)
-        root = vendored(getattr(sdk, "__file__", None))
-        process = None if settings.own_url else await spawn.ready(spawn.start(root))
-    else:
-        # Node needs longer to load than Python: import while it does.
-        spec = find_spec("cursor_sdk")
-        root = vendored(spec.origin if spec else None)
-        started = None if settings.own_url else spawn.start(root)
-        sdk = await in_thread(partial(_load, _import_sdk))
-        process = None if started is None else await spawn.ready(started)
-    return _connect(settings, sdk, process)
+    try:
+        if settings.loader is not None:
+            sdk = await in_thread(partial(_load, settings.loader))
+            if hasattr(sdk, BRIDGE_HOOK):
+                return await _hooked(settings, sdk, track, on_exit)
+            if not settings.own_url:
+                spawn.start(vendored(getattr(sdk, "__file__", None)))
+        else:
+            # Node needs longer to load than Python: import while it does.
+            spec = find_spec("cursor_sdk")
+            if not settings.own_url:
+                spawn.start(vendored(spec.origin if spec else None))
+            sdk = await in_thread(partial(_load, _import_sdk))
+        return _connect(settings, sdk, await spawn.ready(), str(scratch().workspace))
+    except BaseException:
+        await spawn.end()
+        raise
 
 
 async def _hooked(
@@ -205,7 +235,7 @@ async def _hooked(
         given = await given
     track(given.process)
     can = capabilities(sdk, given.extension_version)
-    return Bridge(sdk, given.client, can, given.process, http=None)
+    return Bridge(sdk, given.client, can, given.process, None, given.workspace)
 
 
 def _load(loader: SdkLoader) -> ModuleType:
@@ -223,7 +253,9 @@ def _import_sdk() -> ModuleType:
     return cursor_sdk
 
 
-def _connect(settings: BridgeSettings, sdk: ModuleType, process: BridgeProcess | None) -> Bridge:
+def _connect(
+    settings: BridgeSettings, sdk: ModuleType, process: BridgeProcess | None, workspace: str
+) -> Bridge:
     if process is None:
         if not settings.own_token:
             raise CursorStartupError(
@@ -232,7 +264,14 @@ def _connect(settings: BridgeSettings, sdk: ModuleType, process: BridgeProcess |
             )
         endpoint = sdk.BridgeEndpoint(url=settings.own_url, auth_token=settings.own_token)
     else:
-        endpoint = sdk.BridgeEndpoint.from_discovery(process.discovery.result())
+        try:
+            endpoint = sdk.BridgeEndpoint.from_discovery(process.discovery.result())
+        except Exception as error:
+            forget_locals(error)  # they hold the token
+            raise CursorStartupError(
+                "The bridge of cursor-sdk gave an address that cursor-sdk does not understand: "
+                f"{error}.{process.last_words()}"
+            ) from error
     http = httpx.AsyncClient(
         timeout=_TIMEOUT,
         trust_env=False,  # a proxy from the environment must not get loopback calls and the token
@@ -251,7 +290,7 @@ def _connect(settings: BridgeSettings, sdk: ModuleType, process: BridgeProcess |
         allow_api_key_env_fallback=True,
     )
     version = process.extension["sdk"] if process is not None and process.extension else None
-    return Bridge(sdk, client, capabilities(sdk, version), process, http)
+    return Bridge(sdk, client, capabilities(sdk, version), process, http, workspace)
 
 
 class _Spawn:
@@ -260,49 +299,55 @@ class _Spawn:
     def __init__(
         self,
         settings: BridgeSettings,
-        scratch: Scratch,
+        scratch: Callable[[], Scratch],
         track: Callable[[BridgeProcess], None],
         on_exit: Callable[[BridgeProcess], None],
     ) -> None:
         self._settings = settings
-        self._scratch = scratch
+        self._make_scratch = scratch
         self._track = track
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
+        self._process: BridgeProcess | None = None
         self._fallback: Path | None = None
 
-    def start(self, root: Path | None) -> BridgeProcess:
+    def start(self, root: Path | None) -> None:
+        self._scratch = self._make_scratch()
         own = self._settings.own_command
         if own:
             command = Path(own).expanduser()
             if not command.is_file():
                 raise CursorStartupError(f"CURSOR_SDK_BRIDGE_BIN={own!r} is not a file.")
-            return self._run([str(command)])
-        if root is None:
+            self._run([str(command)])
+        elif root is None:
             found = shutil.which("cursor-sdk-bridge")
             if found is None:
                 raise CursorStartupError(
                     "The installed cursor-sdk has no bridge for this platform. Install a wheel "
                     "that has one, or set CURSOR_SDK_BRIDGE_BIN to a bridge of your own."
                 )
-            return self._run([found])
-        if not self._settings.extension:
-            return self._stock(root)
-        self._fallback = root
-        return self._run(
-            [_executable(root), str(EXTENSION)],
-            LANGCHAIN_CURSOR_BRIDGE_ROOT=str(root),
-            LANGCHAIN_CURSOR_SCRATCH=str(self._scratch.root),
-            LANGCHAIN_CURSOR_PARENT=str(os.getpid()),
-            LANGCHAIN_CURSOR_COMPILE_CACHE=str(private_directory("node") or ""),
-            LANGCHAIN_CURSOR_CATALOG=self._cached_catalog(),
-        )
+            self._run([found])
+        elif not self._settings.extension:
+            self._stock(root)
+        else:
+            self._fallback = root
+            self._run(
+                [_executable(root), str(EXTENSION)],
+                LANGCHAIN_CURSOR_BRIDGE_ROOT=str(root),
+                LANGCHAIN_CURSOR_SCRATCH=str(self._scratch.root),
+                LANGCHAIN_CURSOR_PARENT=str(os.getpid()),
+                LANGCHAIN_CURSOR_COMPILE_CACHE=str(private_directory("node") or ""),
+                LANGCHAIN_CURSOR_CATALOG=self._cached_catalog(),
+            )
 
-    async def ready(self, process: BridgeProcess) -> BridgeProcess:
+    async def ready(self) -> BridgeProcess | None:
+        """The process once it listens; None if none was started."""
+        if self._process is None:
+            return None
         try:
-            await process.ready(START_TIMEOUT)
+            await self._process.ready(START_TIMEOUT)
         except CursorStartupError as error:
-            await in_thread(process.end)
+            await self.end()
             root, self._fallback = self._fallback, None
             if root is None:
                 raise
@@ -311,8 +356,15 @@ class _Spawn:
                 "more slowly and with system messages in the prompt. %s",
                 error,
             )
-            return await self.ready(self._stock(root))
-        return process
+            self._stock(root)
+            return await self.ready()
+        return self._process
+
+    async def end(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            await in_thread(process.end)
 
     def _cached_catalog(self) -> str:
         """A file with the account's catalog from the disk, or an empty text if there is none."""
@@ -323,7 +375,10 @@ class _Spawn:
         if known is None:
             return ""
         path = self._scratch.root / "known-catalog.json"
-        path.write_text(known, encoding="utf-8")
+        try:
+            path.write_text(known, encoding="utf-8")
+        except OSError:  # the disk is full: the bridge fetches it
+            return ""
         return str(path)
 
     def _keep_catalog(self) -> None:
@@ -333,19 +388,18 @@ class _Spawn:
             if fetched is not None:
                 catalog.store(settings.api_key, settings.backend, fetched)
 
-    def _stock(self, root: Path) -> BridgeProcess:
-        return self._run([_executable(root), str(root / "dist" / "bin" / "cursor-sdk-bridge.js")])
+    def _stock(self, root: Path) -> None:
+        self._run([_executable(root), str(root / "dist" / "bin" / "cursor-sdk-bridge.js")])
 
-    def _run(self, command: list[str], **extra: str) -> BridgeProcess:
+    def _run(self, command: list[str], **extra: str) -> None:
         scratch = self._scratch
         argv = [*command, "--workspace", str(scratch.workspace)]
         argv += ["--state-root", str(scratch.root / "state")]
         env = environment(scratch.root, self._settings.backend) | extra
-        process = BridgeProcess(
+        self._process = BridgeProcess(
             argv, env, scratch.workspace, self._ended, [self._settings.api_key], self._keep_catalog
         )
-        self._track(process)
-        return process
+        self._track(self._process)
 
     def _ended(self, process: BridgeProcess) -> None:
         try:
@@ -365,5 +419,6 @@ def fetched_catalog(scratch: Scratch) -> str | None:
 def _executable(root: Path) -> str:
     path = node(root)
     if not os.access(path, os.X_OK):  # some installers drop the bit
-        path.chmod(0o755)
+        with suppress(OSError):  # not ours to change: then its start says what is wrong
+            path.chmod(0o755)
     return str(path)

@@ -28,6 +28,8 @@ EXTENSION = Path(__file__).with_name("extension.mjs")
 
 # Start-up was 0.7 to 1.0 s on two cores (cursor-sdk 1.1.0); a cold, busy machine needs more.
 START_TIMEOUT = 30.0
+# For the end of a process that was killed, and for the thread that reads what it wrote.
+END_TIMEOUT = 5.0
 _LONGEST_LINE = 65536  # bytes kept of a line that does not end
 
 
@@ -94,6 +96,7 @@ class BridgeProcess:
         self.last_lines: deque[str] = deque(maxlen=20)
         # Short ones, such as a key for the offline stand-in, would tear ordinary words apart.
         self._secrets = [secret for secret in secrets if len(secret) >= 8]
+        del secrets  # a traceback may be printed with local variables
         self._on_exit = on_exit
         self._on_catalog = on_catalog
         try:
@@ -121,7 +124,7 @@ class BridgeProcess:
             self._thread.start()
         except RuntimeError as error:
             self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
-            _wait(self._process, 5.0)
+            _wait(self._process, END_TIMEOUT)
             self.abandon()
             raise CursorStartupError(
                 "The bridge of cursor-sdk was started, but there is no thread to listen to it: "
@@ -146,8 +149,10 @@ class BridgeProcess:
                 holds the last lines that it wrote.
         """
         try:
-            waiting = asyncio.shield(asyncio.wrap_future(self.discovery))
-            return await asyncio.wait_for(waiting, timeout)
+            found = asyncio.wrap_future(self.discovery)
+            # Who gives up does not look at it any more: it counts as seen all the same.
+            found.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return await asyncio.wait_for(asyncio.shield(found), timeout)
         except asyncio.TimeoutError as error:
             raise CursorStartupError(
                 f"The bridge of cursor-sdk was not ready after {timeout:g} s.{self.last_words()}"
@@ -158,7 +163,7 @@ class BridgeProcess:
         text = "\n".join(self.last_lines).strip()
         return f" Its last lines were:\n{text}" if text else " It wrote nothing to stderr."
 
-    def end(self, grace: float = 0.0, wait: float = 5.0) -> None:
+    def end(self, grace: float = 0.0, wait: float = END_TIMEOUT) -> None:
         """End the process and everything in its group, and reap it.
 
         Args:
@@ -217,25 +222,39 @@ class BridgeProcess:
             )
         self._on_exit(self)
 
+    def _discover(self, text: str) -> None:
+        where = _parsed(text)
+        if not isinstance(where, dict):
+            self.discovery.set_exception(
+                CursorStartupError("The bridge of cursor-sdk gave an address that is no JSON.")
+            )
+            return
+        if token := where.get("authToken"):
+            self._secrets.append(str(token))
+        self.discovery.set_result(where)
+
     def _line(self, line: str) -> None:
-        if line.startswith(EXTENSION_READY):
-            self.extension = json.loads(line[len(EXTENSION_READY) :])
-        elif line.startswith(EXTENSION_MEMORY):
+        # Lines of two writers can run into each other: what cannot be read is a line like others.
+        if line.startswith(EXTENSION_READY) and (told := _parsed(line[len(EXTENSION_READY) :])):
+            self.extension = told
+        elif line.startswith(EXTENSION_MEMORY) and line[len(EXTENSION_MEMORY) :].isdecimal():
             self.memory = int(line[len(EXTENSION_MEMORY) :])
         elif line == EXTENSION_CATALOG:
             self._on_catalog()
         elif line.startswith(READY) and not self.discovery.done():
-            try:
-                self.discovery.set_result(json.loads(line[len(READY) :]))
-            except ValueError:
-                self.discovery.set_exception(
-                    CursorStartupError("The bridge of cursor-sdk gave an address that is no JSON.")
-                )
+            self._discover(line[len(READY) :])
         elif line:
             for secret in self._secrets:
                 line = line.replace(secret, "***")
             self.last_lines.append(line)
             logger.info("%s", line)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _own_group() -> dict[str, Any]:

@@ -1,11 +1,10 @@
-"""No process and no file outlives its owner, however that ends; and a dead bridge is replaced."""
+"""No process and no file outlives its owner, however that ends; see `tests/faults` for faults."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from langchain_cursor import ChatCursor, CursorBridgeError, CursorStartupError
+from langchain_cursor import ChatCursor, CursorStartupError
 from langchain_cursor_fakes import CursorCloud, Delays, Hang, Text
 from tests.conftest import Scripts, marked_processes, until
 
@@ -389,39 +388,6 @@ def _runtime(model: ChatCursor) -> Any:
 
 
 @pytest.mark.clause("RUNTIME-12")
-def test_a_dead_bridge_is_replaced_before_the_next_call(own_chat: Chat) -> None:
-    model = own_chat(max_retries=0)
-    model.invoke("x")
-    first = _bridge_pid(model)
-    os.kill(first, signal.SIGKILL)
-    assert model.invoke("say: anew").text == "anew"
-    assert _bridge_pid(model) != first
-
-
-@pytest.mark.clause("RUNTIME-12")
-def test_a_bridge_killed_during_the_run_is_a_retryable_error_and_the_next_call_works(
-    own_chat: Chat, cloud: CursorCloud
-) -> None:
-    model = own_chat(max_retries=0)
-    model.invoke("x")
-    cloud.brain = lambda run: [Text("half"), Hang()]
-    seen = len(cloud.runs)
-
-    def kill() -> None:
-        cloud.wait_for(lambda cloud: len(cloud.runs) > seen)
-        os.kill(_bridge_pid(model), signal.SIGKILL)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    with pytest.raises(CursorBridgeError) as caught:
-        model.invoke("x")
-    thread.join()
-    assert caught.value.is_retryable
-    cloud.brain = lambda run: [Text("works")]
-    assert model.invoke("x").text == "works"
-
-
-@pytest.mark.clause("RUNTIME-12")
 @pytest.mark.asyncio
 async def test_many_calls_survive_a_kill_between_them(own_chat: Chat) -> None:
     model = own_chat()
@@ -434,6 +400,7 @@ async def test_many_calls_survive_a_kill_between_them(own_chat: Chat) -> None:
 
 
 @pytest.mark.clause("RUNTIME-13")
+@pytest.mark.clause("SECURITY-13")
 def test_the_temporary_root_is_private_and_the_home_untouched(own_chat: Chat) -> None:
     model = own_chat()
     model.invoke("x")
@@ -446,6 +413,7 @@ def test_the_temporary_root_is_private_and_the_home_untouched(own_chat: Chat) ->
 
 
 @pytest.mark.clause("RUNTIME-13")
+@pytest.mark.clause("SECURITY-11")
 def test_no_token_and_no_key_stand_on_a_command_line_or_in_an_environment(own_chat: Chat) -> None:
     model = own_chat()
     model.invoke("x")
@@ -460,6 +428,7 @@ def test_no_token_and_no_key_stand_on_a_command_line_or_in_an_environment(own_ch
 
 
 @pytest.mark.clause("RUNTIME-14")
+@pytest.mark.clause("SECURITY-7")
 def test_the_bridges_stderr_goes_to_the_logger(
     own_chat: Chat, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -547,34 +516,3 @@ def test_the_stock_bridge_serves_when_the_extension_does_not_start(
     warnings = [r for r in caplog.records if r.levelname == "WARNING"]
     assert [r.name for r in warnings] == ["langchain_cursor"]  # told once
     assert "not with this version" in warnings[0].getMessage()
-
-
-@pytest.mark.clause("BRIDGE-6")
-def test_a_bridge_that_does_not_start_says_why(
-    own_chat: Chat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(
-        "CURSOR_SDK_BRIDGE_BIN", _launcher(tmp_path / "bridge", "echo no luck >&2; exit 7")
-    )
-    model = own_chat()
-    with pytest.raises(CursorStartupError, match=r"status 7.*\n?.*no luck") as caught:
-        model.invoke("x")
-    assert not caught.value.is_retryable
-    monkeypatch.setenv("CURSOR_SDK_BRIDGE_BIN", str(tmp_path / "missing"))
-    with pytest.raises(CursorStartupError, match="is not a file"):
-        model.invoke("x")
-    monkeypatch.delenv("CURSOR_SDK_BRIDGE_BIN")
-    assert model.invoke("say: works").text == "works"
-
-
-@pytest.mark.clause("BRIDGE-6")
-def test_a_bridge_that_never_gets_ready_is_given_up_and_ended(
-    own_chat: Chat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    mark = f"mark-{tmp_path}"
-    monkeypatch.setenv("LANGCHAIN_CURSOR_TEST_MARK", mark)
-    monkeypatch.setattr("langchain_cursor.bridge.launch.START_TIMEOUT", 0.5)
-    monkeypatch.setenv("CURSOR_SDK_BRIDGE_BIN", _launcher(tmp_path / "bridge", "sleep 60"))
-    with pytest.raises(CursorStartupError, match=r"not ready after 0\.5 s"):
-        own_chat().invoke("x")
-    assert until(lambda: not marked_processes(mark))

@@ -267,6 +267,19 @@ def test_the_cloud_goes_on_after_a_failed_brain(cloud: CursorCloud, wire: WireCl
     assert wire.run()[0] == ("text", "fine")
 
 
+@pytest.mark.clause("CLOUD-17")
+def test_everything_is_answered_with_an_http_error(cloud: CursorCloud, wire: WireClient) -> None:
+    cloud.http_error = 429
+    exchanged = wire.exchange()
+    assert exchanged.status_code == 429
+    assert exchanged.headers["content-type"] == "text/html"
+    appended = wire.append("id", b"anything")
+    assert (appended.status_code, "<h1>429</h1>" in appended.text) == (429, True)
+    assert [request.status for request in cloud.requests] == [429, 429]
+    cloud.http_error = None
+    assert wire.exchange().status_code == 200
+
+
 @pytest.mark.clause("CLOUD-7")
 def test_a_system_prompt_is_refused_as_cursor_refuses_it(
     cloud: CursorCloud, wire: WireClient
@@ -360,12 +373,14 @@ def test_a_stream_without_a_message_is_refused_after_a_while(
     assert "no run request came by BidiAppend within 0.05 s" in response.json()["message"]
 
 
+@pytest.mark.clause("CLOUD-1")
 def test_other_client_messages_are_taken_and_ignored(cloud: CursorCloud, wire: WireClient) -> None:
     heartbeat = encode_field(7, b"")
     assert wire.append("some-id", heartbeat).status_code == 200
     assert cloud.runs == []
 
 
+@pytest.mark.clause("CLOUD-1")
 def test_a_message_in_bytes_is_read_like_one_in_hex(cloud: CursorCloud, wire: WireClient) -> None:
     body = encode_field(4, run_message("in bytes")) + encode_field(2, encode_field(1, "id-1"))
     wire.http.post(APPEND, content=body)
@@ -373,6 +388,7 @@ def test_a_message_in_bytes_is_read_like_one_in_hex(cloud: CursorCloud, wire: Wi
     assert cloud.runs[0].received.text == "in bytes"
 
 
+@pytest.mark.clause("CLOUD-1")
 @pytest.mark.parametrize("path", [APPEND, RUN])
 @pytest.mark.parametrize("body", [b"", b"\xff\xff\xff", b"\x00\x00\x00\x00\x01"])
 def test_a_body_that_is_no_such_message_gets_400(wire: WireClient, path: str, body: bytes) -> None:
