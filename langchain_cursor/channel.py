@@ -33,9 +33,10 @@ class Channel(Generic[T]):
         self._items: deque[T] = deque()
         self._ended = False
         self._forked = False
-        self._room: asyncio.Event | None = None
+        self._room = asyncio.Event()
         self._lock = threading.Lock()
-        self._wake: Callable[[], None] = lambda: None
+        self._wake: Callable[[], None] | None = None  # of a reader that waits
+        self._waking = False
 
     def put(self, item: T) -> bool:
         """Add an item.
@@ -44,47 +45,49 @@ class Channel(Generic[T]):
             Whether too many wait now: then `room` is to be awaited before the next.
         """
         self.used = True
-        if self._room is None:
-            self._room = asyncio.Event()
         with self._lock:
             self._items.append(item)
             full = len(self._items) >= self._limit
             if full:
                 self._room.clear()
-        self._wake()
+            to_wake = self._wake is not None and not self._waking
+            if to_wake:
+                self._waking = True
+        if to_wake:
+            # After this pass of the loop, so that what was received together crosses together.
+            self._loop.call_soon(self._rouse)
         return full
 
     async def room(self) -> None:
         """Wait until the reader has taken what waits."""
-        if self._room is not None:
-            await self._room.wait()
+        await self._room.wait()
 
     def end(self) -> None:
         """There is nothing more to come."""
         with self._lock:
             self._ended = True
-        self._wake()
+        self._rouse()
 
     def abandon(self) -> None:
         """In a forked child: what was to come stays with the parent."""
         self._lock = threading.Lock()  # another thread may have held it when the process forked
         self._forked = self._ended = True
 
-    def read(self) -> Iterator[T]:
-        """Read to the end, blocking this thread."""
+    def read(self) -> Iterator[list[T]]:
+        """Read to the end, blocking this thread: each time all that has come meanwhile."""
         ready = threading.Event()
-        self._wake = ready.set
         while True:
             ready.clear()
-            items, ended = self._take()
-            yield from items
+            items, ended = self._take(ready.set)
+            if items:
+                yield items
             if ended:
                 return
             if not items:
                 ready.wait()
 
-    async def aread(self) -> AsyncGenerator[T, None]:
-        """Read to the end from another event loop."""
+    async def aread(self) -> AsyncGenerator[list[T], None]:
+        """`read`, from another event loop."""
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
 
@@ -94,18 +97,24 @@ class Channel(Generic[T]):
             except RuntimeError:  # the reader's loop has closed, and nobody reads any more
                 return
 
-        self._wake = wake
         while True:
             ready.clear()
-            items, ended = self._take()
-            for item in items:
-                yield item
+            items, ended = self._take(wake)
+            if items:
+                yield items
             if ended:
                 return
             if not items:
                 await ready.wait()
 
-    def _take(self) -> tuple[list[T], bool]:
+    def _rouse(self) -> None:
+        with self._lock:
+            wake, self._wake, self._waking = self._wake, None, False
+        if wake is not None:
+            wake()
+
+    def _take(self, wake: Callable[[], None]) -> tuple[list[T], bool]:
+        """Take what is there; if that is nothing, let what comes next wake the reader."""
         if self._forked:
             raise CursorClosedError(
                 "This stream was begun before the process forked; its parent reads it. Begin "
@@ -115,7 +124,9 @@ class Channel(Generic[T]):
             items = list(self._items)
             self._items.clear()
             ended = self._ended
-        if len(items) >= self._limit and self._room is not None:
+            if not items:
+                self._wake = wake
+        if len(items) >= self._limit:
             try:
                 self._loop.call_soon_threadsafe(self._room.set)
             except RuntimeError:  # the private loop has ended

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models.base import LangSmithParams, LanguageModelInput
@@ -35,6 +36,7 @@ from pydantic import (
 from langchain_cursor.agents import AgentSettings, model_params
 from langchain_cursor.credentials import resolve_api_key
 from langchain_cursor.messages import Chunks, message_of
+from langchain_cursor.pool import size
 from langchain_cursor.serializer import Prompt, serialize
 from langchain_cursor.structured import response_schema, structured_output
 
@@ -158,6 +160,11 @@ class ChatCursor(BaseChatModel):
     """Bytes of memory from which on a fresh bridge takes the place of this one, warmed beside it:
     no call waits or fails. `None` never. It is the extension that tells how large a bridge is."""
 
+    bridges: int | Literal["auto"] = 1
+    """How many bridges may share the calls; `"auto"`: one for each processor. A bridge is a single
+    thread that makes some ten answers a second. Another one is started when each has a few dozen
+    calls under way. A bridge of your own that runs already (`CURSOR_SDK_BRIDGE_URL`) stays one."""
+
     cache_model_catalog: bool = True
     """Keep the account's list of models on disk for a day, so that a new process need not fetch it
     before its first call. Your own `CURSOR_SDK_LOCAL_MODEL_CATALOG_JSON` goes first."""
@@ -207,6 +214,21 @@ class ChatCursor(BaseChatModel):
     def _not_negative(cls, value: float) -> float:
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"keep_alive must be 0 or more seconds, and finite: {value!r}")
+        return value
+
+    @field_validator("base_url")
+    @classmethod
+    def _without_a_password(cls, value: str | None) -> str | None:
+        # Node's fetch refuses such a URL, and it would stand in reprs and traces.
+        if value is not None and "@" in urlsplit(value).netloc:
+            raise ValueError("base_url must hold no user and no password.")
+        return value
+
+    @field_validator("bridges")
+    @classmethod
+    def _one_at_least(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f'bridges must be 1 or more, or "auto": {value!r}')
         return value
 
     @field_validator("timeout")
@@ -323,9 +345,9 @@ class ChatCursor(BaseChatModel):
         # LangChain itself calls `on_llm_new_token` for each chunk.
         plan = self._plan(messages, stop, kwargs)
         chunks = Chunks(plan.contract is not None)
-        with closing(self._as_user().stream(plan.bridge, plan.settings, plan.talk)) as events:
-            for event in events:
-                yield from chunks.of(event)
+        with closing(self._as_user().stream(plan.bridge, plan.settings, plan.talk)) as batches:
+            for events in batches:
+                yield from chunks.of(events)
 
     async def _astream(
         self,
@@ -337,9 +359,9 @@ class ChatCursor(BaseChatModel):
         plan = self._plan(messages, stop, kwargs)
         chunks = Chunks(plan.contract is not None)
         stream = self._as_user().astream(plan.bridge, plan.settings, plan.talk)
-        async with aclosing(stream) as events:
-            async for event in events:
-                for chunk in chunks.of(event):
+        async with aclosing(stream) as batches:
+            async for events in batches:
+                for chunk in chunks.of(events):
                     yield chunk
 
     # --- tools and structured output ---
@@ -556,14 +578,17 @@ class ChatCursor(BaseChatModel):
             stop=(stop,) if isinstance(stop, str) else tuple(stop or self.stop or ()),
         )
 
+    def _given_key(self) -> str | None:
+        if self.api_key:
+            return self.api_key.get_secret_value()
+        # A double of the SDK for tests needs no account.
+        return getattr(self.sdk_loader, "default_api_key", None)
+
     def _bridge_settings(self) -> BridgeSettings:
         from langchain_cursor.bridge.launch import BridgeSettings
 
-        given = self.api_key.get_secret_value() if self.api_key else None
-        if given is None:  # a double of the SDK for tests needs no account
-            given = getattr(self.sdk_loader, "default_api_key", None)
         return BridgeSettings.from_environment(
-            resolve_api_key(given, self.base_url),
+            resolve_api_key(self._given_key(), self.base_url),
             backend=self.base_url,
             extension=self.bridge_extension,
             loader=self.sdk_loader,
@@ -583,6 +608,7 @@ class ChatCursor(BaseChatModel):
                 self.native_system_prompt,
             ),
             bridge_max_rss=self.bridge_max_rss,
+            bridges=size(self.bridges),
             keep_alive=self.keep_alive,
             timeout=self.timeout,
             max_retries=self.max_retries,

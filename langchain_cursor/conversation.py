@@ -55,7 +55,8 @@ class Answer:
     reply: str
 
 
-Emit: TypeAlias = Callable[[Event], Awaitable[None]]
+Emit: TypeAlias = Callable[[Event], Awaitable[None] | None]
+"""Takes an event; returns what to wait for before the next one, if anything."""
 
 
 async def converse(
@@ -115,6 +116,7 @@ class _Talk:
         self._reasoning: list[str] = []
         self._first_run = ""
         self._began = False
+        self._waits: list[Awaitable[None]] = []  # until what was shown may be followed by more
 
     async def turn(self, prompt: Prompt) -> Parsed | ContractViolation:
         """Send a prompt, show what may be shown, and judge the reply."""
@@ -127,16 +129,18 @@ class _Talk:
                 if isinstance(event, TextDelta):
                     text = event.text if scanner is None else scanner.feed(event.text)
                     if text:
-                        await self._show(gap + text)
+                        self._show(gap + text)
                         shown, gap = shown + len(text), ""
                 elif isinstance(event, ThinkingDelta):
                     self._reasoning.append(event.text)
-                    await self._tell(event)
+                    self._tell(event)
                 elif isinstance(event, Started):
                     if not self.turns:  # a run that was begun anew has another id
                         self._first_run = event.run_id
                 else:
                     self.turns.append(event)
+                if self._waits:
+                    await self._room()
         if scanner is None:
             return Parsed((), self.turns[-1].text)
         try:
@@ -144,12 +148,14 @@ class _Talk:
         except ContractViolation as violation:
             return violation
         if rest := parsed.text[shown:]:
-            await self._show(gap + rest)
+            self._show(gap + rest)
+            await self._room()
         return parsed
 
     async def answer(self, parsed: Parsed) -> Answer:
         """Show what was held for a stop text, and put everything together."""
-        await self._put(self._stop.finish())
+        self._put(self._stop.finish())
+        await self._room()
         last = self.turns[-1]
         return Answer(
             text="".join(self._texts),
@@ -168,22 +174,29 @@ class _Talk:
         known = [turn.usage for turn in self.turns if turn.usage is not None]
         return sum(known[1:], known[0]) if known else None
 
-    async def _show(self, text: str) -> None:
-        await self._put(self._stop.feed(text))
+    # These are called for every token, so they are no coroutines: `_room` waits for all of them.
 
-    async def _put(self, text: str) -> None:
+    def _show(self, text: str) -> None:
+        self._put(self._stop.feed(text))
+
+    def _put(self, text: str) -> None:
         if text:
             self._texts.append(text)
-            await self._tell(TextDelta(text))
+            self._tell(TextDelta(text))
 
-    async def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event) -> None:
         if self._emit is None:
             return
         if not self._began:
             # Not before there is something to show: until then a failed call can be retried.
             self._began = True
-            await self._emit(Started(self._first_run))
-        await self._emit(event)
+            self._tell(Started(self._first_run))
+        if (room := self._emit(event)) is not None:
+            self._waits.append(room)
+
+    async def _room(self) -> None:
+        while self._waits:
+            await self._waits.pop(0)
 
 
 class StopCut:

@@ -48,12 +48,32 @@ def resolve_api_key(given: str | None, base_url: str | None = None) -> str:
         >>> resolve_api_key("crsr_example")
         'crsr_example'
     """
+    return find_api_key(given, base_url)[0]
+
+
+def find_api_key(given: str | None, base_url: str | None = None) -> tuple[str, str]:
+    """Find the Cursor API key, and tell where it was found.
+
+    Args:
+        given: As for `resolve_api_key`.
+        base_url: As for `resolve_api_key`.
+
+    Returns:
+        The key, and its place in words that show nothing of it.
+
+    Raises:
+        CursorAuthenticationError: As for `resolve_api_key`.
+
+    Example:
+        >>> find_api_key("crsr_example")
+        ('crsr_example', 'in `api_key`')
+    """
     for source, key in (
-        ("`api_key`", given),
-        ("CURSOR_API_KEY", os.environ.get("CURSOR_API_KEY")),
+        ("in `api_key`", given),
+        ("in CURSOR_API_KEY", os.environ.get("CURSOR_API_KEY")),
     ):
         if key and key.strip():
-            return _sendable(key.strip(), f"in {source}")
+            return _sendable(key.strip(), source), source
     key, why_not = _stored_login(
         base_url or os.environ.get("CURSOR_BACKEND_URL") or DEFAULT_BACKEND
     )
@@ -63,7 +83,8 @@ def resolve_api_key(given: str | None, base_url: str | None = None) -> str:
             f"CURSOR_API_KEY, or log in with the Cursor SDK ({why_not}).",
             code="missing_api_key",
         )
-    return _sendable(key, f"stored in {_WHERE}")
+    source = f"stored in {_WHERE}"
+    return _sendable(key, source), source
 
 
 def login_file() -> Path:

@@ -14,11 +14,16 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from langchain_cursor.errors import CursorClosedError
 
 T = TypeVar("T")
+
+# Seconds, when the process ends: for the loop's thread, and there for what is cancelled.
+_END_TIMEOUT = 2.0
+_CANCEL_TIMEOUT = 1.0
 
 _ENDING = "The Python interpreter is ending: ChatCursor takes no more calls."
 
@@ -30,7 +35,7 @@ class PrivateLoop:
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(_report)
         self._closing = False
-        self._jobs: set[Job[Any]] = set()
+        self._jobs: dict[Future[Any], Job[Any]] = {}
         self._thread = threading.Thread(target=self._serve, name="langchain-cursor", daemon=True)
         try:
             self._thread.start()
@@ -64,7 +69,8 @@ class PrivateLoop:
         """
         job = self.submit(make)
         try:
-            return await asyncio.wrap_future(job.future)
+            await job.ended()
+            return job.future.result()
         except asyncio.CancelledError:
             job.cancel()
             raise
@@ -106,15 +112,18 @@ class PrivateLoop:
         if self._closing:
             raise CursorClosedError(_ENDING)
         job: Job[T] = Job(self.loop)
-        self._jobs.add(job)
-        job.future.add_done_callback(lambda _: self._jobs.discard(job))
+        self._jobs[job.future] = job
+        job.future.add_done_callback(self._forget)
         try:
             # The empty context: nothing that lives on here may carry the caller's variables.
             self.loop.call_soon_threadsafe(job.start, make, context=contextvars.Context())
         except RuntimeError as error:
-            self._jobs.discard(job)
+            self._forget(job.future)
             raise CursorClosedError(_ENDING) from error
         return job
+
+    def _forget(self, future: Future[Any]) -> None:
+        self._jobs.pop(future, None)
 
     def _serve(self) -> None:
         loop = self.loop
@@ -125,11 +134,11 @@ class PrivateLoop:
             for task in left:
                 task.cancel()
             if left:
-                loop.run_until_complete(asyncio.wait(left, timeout=1))
+                loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_TIMEOUT))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
-            for job in list(self._jobs):
+            for job in list(self._jobs.values()):
                 job.abandon()
 
 
@@ -167,6 +176,19 @@ class Job(Generic[T]):
             self._task = self._loop.create_task(make())
             self._task.add_done_callback(self._done)
 
+    async def ended(self) -> None:
+        """Wait for its end, on the caller's loop."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def wake(_: object) -> None:
+            with suppress(RuntimeError):  # the caller's loop has been closed
+                loop.call_soon_threadsafe(_resolve, ended)
+
+        # `asyncio.wrap_future` would make a cycle of both futures that keeps the result.
+        self.future.add_done_callback(wake)
+        await ended
+
     def cancel(self) -> None:
         """Cancel it, from any thread and without waiting. Nothing happens if it has ended."""
         if self.future.cancel() or self.future.done():
@@ -195,6 +217,11 @@ class Job(Generic[T]):
             self.future.set_exception(error)
         else:
             self.future.set_result(task.result())
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 _private: PrivateLoop | None = None
@@ -259,7 +286,7 @@ def _end() -> None:
     private._closing = True
     for function in _at_end:
         function()
-    private.end(timeout=2)
+    private.end(_END_TIMEOUT)
     for function in _at_end:  # what the loop was just starting
         function()
 

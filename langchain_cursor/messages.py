@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -48,16 +48,17 @@ class Chunks:
         self._with_reply = with_reply
         self._id: str | None = None
 
-    def of(self, event: Event | Answer) -> Iterator[ChatGenerationChunk]:
-        """The chunks of an event, or of the answer at the end."""
-        if isinstance(event, Started):
-            self._id = self._id or event.run_id
-        elif isinstance(event, TextDelta):
-            yield self._chunk(content=event.text)
-        elif isinstance(event, ThinkingDelta):
-            yield self._chunk(additional_kwargs={"reasoning_content": event.text})
-        else:
-            yield from self._end(event)
+    def of(self, events: Iterable[Event | Answer]) -> Iterator[ChatGenerationChunk]:
+        """The chunks of events, or of the answer at the end."""
+        for event in events:
+            if isinstance(event, TextDelta):
+                yield self._chunk(event.text)
+            elif isinstance(event, ThinkingDelta):
+                yield self._chunk(additional_kwargs={"reasoning_content": event.text})
+            elif isinstance(event, Started):
+                self._id = self._id or event.run_id
+            else:
+                yield from self._end(event)
 
     def _end(self, answer: Any) -> Iterator[ChatGenerationChunk]:
         self._id = answer.message_id

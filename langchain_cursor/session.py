@@ -8,18 +8,21 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx
 
 from langchain_cursor.agents import GUARDRAIL, AgentSettings
-from langchain_cursor.bridge.launch import SILENCE_TIMEOUT, Bridge
+from langchain_cursor.bridge.launch import ANSWER_TIMEOUT, Bridge
+from langchain_cursor.bridge.watchdog import Watchdog
 from langchain_cursor.errors import (
     CursorBridgeError,
     CursorCancelledError,
     CursorError,
     CursorTimeoutError,
+    forget_locals,
     run_error,
     sdk_error,
     with_sdk_class,
@@ -79,16 +82,20 @@ class Agent:
             self._native = self._system is not None and self._runtime.carries_system(
                 bridge, self._settings.native_system_prompt
             )
-            options = self._runtime.options(
-                bridge, self._settings, system_prompt=self._system if self._native else None
-            )
+            system = self._system if self._native else None
             try:
-                self._agent = await self._ask(bridge.client.create_agent(options))
+                self._agent = await self._ask(
+                    # The options hold the key: they are no local variable.
+                    bridge.client.create_agent(
+                        self._runtime.options(bridge, self._settings, system_prompt=system)
+                    )
+                )
             except Exception as error:
-                if not _is_transport(error):
+                if not is_transport(error, bridge):
                     raise self._runtime.failed(sdk_error(error)) from error
                 await self._runtime.lost_if_gone(bridge, error)
-                if attempt == 2 or isinstance(error.__cause__, httpx.TimeoutException):
+                slow = isinstance(error.__cause__, httpx.TimeoutException) and not bridge.lost
+                if attempt == 2 or slow:
                     raise bridge_error(bridge, error) from error
             else:
                 return
@@ -106,24 +113,28 @@ class Agent:
         said = ""
         texts: list[str] = []
         try:
-            async with aclosing(run.events()) as events:
-                async for event in events:
-                    message = event.sdk_message
-                    kind = getattr(message, "type", None)
-                    if kind == "assistant":
-                        for block in message.message.content:
-                            text = getattr(block, "text", "")
-                            if text:
-                                texts.append(text)
-                                yield TextDelta(text)
-                    elif kind == "thinking":
-                        if message.text:
-                            yield ThinkingDelta(message.text)
-                    elif kind == "status" and message.message:
-                        said = message.message
+            # No generator between: this runs for every token.
+            with Watchdog(on_silence=partial(self._runtime.silent, self.bridge)) as watchdog:
+                async with aclosing(run.events()) as events:
+                    async for event in events:
+                        watchdog.rest()
+                        message = event.sdk_message
+                        kind = getattr(message, "type", None)
+                        if kind == "assistant":
+                            for block in message.message.content:
+                                text = getattr(block, "text", "")
+                                if text:
+                                    texts.append(text)
+                                    yield TextDelta(text)
+                        elif kind == "thinking":
+                            if message.text:
+                                yield ThinkingDelta(message.text)
+                        elif kind == "status" and message.message:
+                            said = message.message
+                        watchdog.listen()
             result = await run.wait()
         except Exception as error:
-            if _is_transport(error):
+            if is_transport(error, self.bridge):
                 await self._runtime.lost_if_gone(self.bridge, error)
                 raise bridge_error(self.bridge, error, run_id=run.id) from error
             raise sdk_error(error) from error
@@ -136,8 +147,12 @@ class Agent:
             yield self._finished(result, "".join(texts))
             return
         failure = self._failure(result, said)
-        if texts or not self._may_inline(failure):
-            raise failure
+        del result, said  # Cursor's words may echo the key; a traceback may show local variables
+        try:
+            if texts or not self._may_inline(failure):
+                raise failure
+        finally:
+            del failure  # else it and this frame keep each other
         await self._reopen()
         async with aclosing(self.send(prompt)) as again:
             async for told in again:
@@ -200,10 +215,13 @@ class Agent:
 
     async def aclose(self) -> None:
         """Cancel a run that is under way, and close the agent. Never raises, never hangs."""
+        if not self.idle:
+            # Who gave up has had no answer: if the bridge is dead, it must not keep the next call.
+            self._runtime.doubt(self.bridge)
         try:
-            # What was asked is answered within the time that a bridge may be silent; not to wait
-            # for it would leave a run behind that nobody cancels.
-            with anyio.move_on_after(SILENCE_TIMEOUT + _CLOSE_TIMEOUT):
+            # What was asked is answered within the time that an answer may take; not to wait for
+            # it would leave a run behind that nobody cancels.
+            with anyio.move_on_after(ANSWER_TIMEOUT + _CLOSE_TIMEOUT):
                 await self._settle()
                 if self._run is not None:
                     await self._run.cancel()
@@ -214,10 +232,12 @@ class Agent:
             await close_agent(self.bridge, self._agent)
 
     async def _ask(self, question: Coroutine[Any, Any, Any]) -> Any:
+        bridge = self.bridge
         asked = self._asked = asyncio.ensure_future(question)
         asked.add_done_callback(retrieve)
         try:
-            answer = await asyncio.shield(asked)
+            with Watchdog(on_silence=lambda: self._runtime.doubt(bridge)):
+                answer = await asyncio.shield(asked)
         except Exception:
             self._asked = None
             raise
@@ -240,8 +260,9 @@ class Agent:
                 self._run = await self._ask(self._agent.send(self._message(prompt)))
                 return self._run
             except Exception as error:
-                if self.turns or attempt > 2 or not await self._may_send_again(error):
-                    if _is_transport(error):
+                again = await self._may_send_again(error)
+                if self.turns or attempt > 2 or not again:
+                    if is_transport(error, self.bridge):
                         raise bridge_error(self.bridge, error) from error
                     raise sdk_error(error) from error
             await self._reopen()
@@ -264,9 +285,9 @@ class Agent:
 
     async def _may_send_again(self, error: Exception) -> bool:
         """Whether the run certainly did not begin, and may if it is sent to a new agent."""
-        if _is_transport(error):
+        if is_transport(error, self.bridge):
             await self._runtime.lost_if_gone(self.bridge, error)
-            return isinstance(error.__cause__, httpx.ConnectError)
+            return isinstance(error.__cause__, httpx.ConnectError) or _is_closed(error)
         if is_sandbox_refusal(error):
             self._runtime.sandbox_refused()
             return True
@@ -290,16 +311,22 @@ def bridge_error(
     """Make the exception for an exchange with the bridge that failed on the way."""
     sdk = bridge.sdk
     cause = error.__cause__ if error is not None else None
-    if isinstance(cause, httpx.TimeoutException):
+    if error is not None:
+        forget_locals(error)
+    if isinstance(cause, httpx.TimeoutException) and not bridge.lost:
         return with_sdk_class(CursorTimeoutError, sdk.APITimeoutError)(
-            "The bridge of cursor-sdk has been silent for too long; the next call starts another.",
+            f"The bridge of cursor-sdk lives, but had no answer after {ANSWER_TIMEOUT:g} s: Cursor "
+            "is slow or cannot be reached. Check the network, then try again.",
             run_id=run_id,
         )
+    if not bridge.lost:
+        text = "The connection to the bridge of cursor-sdk broke during the call. Try again."
+    elif bridge.silent:
+        text = "The bridge of cursor-sdk did not answer any more; the next call starts another."
+    else:
+        text = "The bridge of cursor-sdk ended during the call; the next call starts another."
     words = bridge.process.last_words() if bridge.lost and bridge.process is not None else ""
-    return with_sdk_class(CursorBridgeError, sdk.NetworkError)(
-        "The bridge of cursor-sdk ended during the call; the next call starts another." + words,
-        run_id=run_id,
-    )
+    return with_sdk_class(CursorBridgeError, sdk.NetworkError)(text + words, run_id=run_id)
 
 
 def is_sandbox_refusal(error: BaseException) -> bool:
@@ -310,9 +337,14 @@ def is_sandbox_refusal(error: BaseException) -> bool:
     return "sandboxing is not supported" in str(error)
 
 
-def _is_transport(error: BaseException) -> bool:
+def is_transport(error: BaseException, bridge: Bridge) -> bool:
     """Whether it failed between Python and the bridge."""
-    return isinstance(error.__cause__, httpx.RequestError)
+    return isinstance(error.__cause__, httpx.RequestError) or (bridge.lost and _is_closed(error))
+
+
+def _is_closed(error: BaseException) -> bool:
+    # httpx 0.28 says so if the bridge was given up before the request was sent.
+    return type(error) is RuntimeError
 
 
 def _usage(usage: Any) -> Usage | None:

@@ -10,7 +10,8 @@ import itertools
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from langchain_cursor.bridge.launch import BridgeSettings
@@ -18,6 +19,7 @@ from langchain_cursor.catalog import ModelInfo
 from langchain_cursor.channel import Channel
 from langchain_cursor.errors import CursorClosedError
 from langchain_cursor.loop import call_at_end, call_in_child, current_loop, private_loop
+from langchain_cursor.pool import Member, choose
 from langchain_cursor.runtime import CallSettings, Runtime
 from langchain_cursor.session import Agent
 
@@ -71,9 +73,11 @@ class User:
         self,
         bridge: BridgeSettings,
         settings: CallSettings,
-        talk: Callable[[Agent, Callable[[Any], Awaitable[None]]], Awaitable[T]],
-    ) -> Generator[Any | T, None, None]:
+        talk: Callable[[Agent, Callable[[Any], Awaitable[None] | None]], Awaitable[T]],
+    ) -> Generator[list[Any | T], None, None]:
         """Like `call`, yielding what `talk` emits as it comes, and its result as the last item.
+
+        What has come together is yielded together, in lists.
 
         Closing or abandoning the iterator cancels the call.
         """
@@ -85,16 +89,17 @@ class User:
         job.future.add_done_callback(lambda _: channel.end())
         try:
             yield from channel.read()
-            yield job.future.result()
+            yield [job.future.result()]
         finally:
             job.cancel()
+            del job  # else an exception, its frames and the job would keep each other
 
     async def astream(
         self,
         bridge: BridgeSettings,
         settings: CallSettings,
-        talk: Callable[[Agent, Callable[[Any], Awaitable[None]]], Awaitable[T]],
-    ) -> AsyncGenerator[Any | T, None]:
+        talk: Callable[[Agent, Callable[[Any], Awaitable[None] | None]], Awaitable[T]],
+    ) -> AsyncGenerator[list[Any | T], None]:
         """`stream`, for another event loop."""
         private = private_loop()
         channel: Channel[Any] = Channel(private.loop)
@@ -102,12 +107,14 @@ class User:
         job = private.submit(lambda: _produce(channel, self._id, bridge, settings, talk))
         job.future.add_done_callback(lambda _: channel.end())
         try:
-            async with aclosing(channel.aread()) as items:
-                async for item in items:
-                    yield item
-            yield await asyncio.wrap_future(job.future)
+            async with aclosing(channel.aread()) as batches:
+                async for items in batches:
+                    yield items
+            await job.ended()
+            yield [job.future.result()]
         finally:
             job.cancel()
+            del job  # else an exception, its frames and the job would keep each other
 
     def prewarm(self, bridge: BridgeSettings, settings: CallSettings) -> None:
         """`Runtime.prewarm` on the private loop, waiting for it."""
@@ -147,6 +154,10 @@ class User:
         """`Runtime.models`, awaited."""
         return await private_loop().arun(lambda: _models(self._id, bridge))
 
+    def use(self, bridge: BridgeSettings, work: Callable[[Runtime], Awaitable[T]]) -> T:
+        """Do something with the runtime itself on the private loop, waiting for the result."""
+        return private_loop().run(lambda: _work(self._id, bridge, work))
+
     def close(self) -> None:
         """Cancel this user's calls; end every runtime that nobody else uses, and wait for it."""
         private = current_loop()
@@ -165,14 +176,16 @@ async def _produce(
     user: int,
     bridge: BridgeSettings,
     settings: CallSettings,
-    talk: Callable[[Agent, Callable[[Any], Awaitable[None]]], Awaitable[T]],
+    talk: Callable[[Agent, Callable[[Any], Awaitable[None] | None]], Awaitable[T]],
 ) -> T:
     def begin(agent: Agent) -> Awaitable[T]:
-        async def emit(item: Any) -> None:
-            if channel.put(item):
-                # The time limit is for Cursor, not for a reader who takes time over what came.
-                with agent.untimed():
-                    await channel.room()
+        async def room() -> None:
+            # The time limit is for Cursor, not for a reader who takes time over what came.
+            with agent.untimed():
+                await channel.room()
+
+        def emit(item: Any) -> Awaitable[None] | None:
+            return room() if channel.put(item) else None
 
         return talk(agent, emit)
 
@@ -186,18 +199,36 @@ async def _call(
     talk: Callable[[Agent], Awaitable[T]],
     may_retry: Callable[[], bool] = lambda: True,
 ) -> T:
-    with _use(user, bridge) as runtime:
+    with _use(user, _least_busy(bridge, settings.bridges)) as runtime:
         return await runtime.call(settings, talk, may_retry)
 
 
 async def _prewarm(user: int, bridge: BridgeSettings, settings: CallSettings) -> None:
-    with _use(user, bridge) as runtime:
-        await runtime.prewarm(settings)
+    with ExitStack() as stack:
+        pool = [stack.enter_context(_use(user, one)) for one in _pool(bridge, settings.bridges)]
+        await asyncio.gather(*(runtime.prewarm(settings) for runtime in pool))
 
 
 async def _models(user: int, bridge: BridgeSettings) -> tuple[ModelInfo, ...]:
     with _use(user, bridge) as runtime:
         return await runtime.models()
+
+
+async def _work(user: int, bridge: BridgeSettings, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    with _use(user, bridge) as runtime:
+        return await work(runtime)
+
+
+def _pool(bridge: BridgeSettings, bridges: int) -> list[BridgeSettings]:
+    if bridges == 1 or bridge.own_url:  # one that runs already cannot be multiplied
+        return [bridge]
+    return [replace(bridge, number=number) for number in range(bridges)]
+
+
+def _least_busy(bridge: BridgeSettings, bridges: int) -> BridgeSettings:
+    pool = _pool(bridge, bridges)
+    runtimes = [_runtimes.get(settings) for settings in pool]
+    return pool[choose(runtime.member if runtime else Member() for runtime in runtimes)]
 
 
 @contextmanager
@@ -228,8 +259,11 @@ async def _close(user: int) -> None:
     if calls:
         await asyncio.wait(calls, timeout=_CANCEL_TIMEOUT)
     unused = [_runtimes.pop(runtime.settings) for runtime in _used_only_by(user)]
-    if unused:
-        await asyncio.gather(*map(_end, unused))
+    ends = [_end_beside(runtime) for runtime in unused]
+    if ends:
+        await asyncio.wait(ends)
+        for end in ends:
+            end.result()
 
 
 def _used_only_by(user: int) -> list[Runtime]:
@@ -265,9 +299,15 @@ def _call_off(runtime: Runtime) -> None:
 def _end_unused(runtime: Runtime) -> None:
     del _unused[runtime]
     del _runtimes[runtime.settings]
+    _end_beside(runtime)
+
+
+def _end_beside(runtime: Runtime) -> asyncio.Task[None]:
+    """End a runtime in a task of its own: who waits for it may give up, and then it ends too."""
     task = asyncio.ensure_future(_end(runtime))
     _ending.add(task)
     task.add_done_callback(_ending.discard)
+    return task
 
 
 async def _end(runtime: Runtime) -> None:

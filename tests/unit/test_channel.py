@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,7 @@ def produce(channel: Channel[int], count: int, put: list[int]) -> None:
 def test_a_thread_reads_everything_in_order(count: int) -> None:
     channel: Channel[int] = Channel(private_loop().loop, limit=7)
     produce(channel, count, [])
-    assert list(channel.read()) == list(range(count))
+    assert list(chain.from_iterable(channel.read())) == list(range(count))
 
 
 @pytest.mark.clause("STREAM-8")
@@ -38,7 +40,7 @@ def test_a_thread_reads_everything_in_order(count: int) -> None:
 async def test_another_loop_reads_everything_in_order(count: int) -> None:
     channel: Channel[int] = Channel(private_loop().loop, limit=7)
     produce(channel, count, [])
-    assert [number async for number in channel.aread()] == list(range(count))
+    assert [n async for numbers in channel.aread() for n in numbers] == list(range(count))
 
 
 @pytest.mark.clause("STREAM-8")
@@ -47,7 +49,7 @@ def test_a_reader_that_does_not_read_holds_up_its_own_stream_only() -> None:
     put: list[int] = []
     produce(channel, 100, put)
     reader = channel.read()
-    assert next(reader) == 0
+    first = next(reader)
     time.sleep(0.2)
     assert len(put) <= 11  # what was taken, what waits, and one on its way
 
@@ -55,13 +57,37 @@ def test_a_reader_that_does_not_read_holds_up_its_own_stream_only() -> None:
         return "not blocked"
 
     assert private_loop().run(other) == "not blocked"
-    assert list(reader) == list(range(1, 100))
+    assert [*first, *chain.from_iterable(reader)] == list(range(100))
+
+
+@pytest.mark.clause("STREAM-17")
+async def test_what_has_come_together_is_handed_over_together_and_wakes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    woken = 0
+    call_soon_threadsafe = loop.call_soon_threadsafe
+
+    def counted(*arguments: Any, **context: Any) -> asyncio.Handle:
+        nonlocal woken
+        woken += 1
+        return call_soon_threadsafe(*arguments, **context)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    channel: Channel[int] = Channel(private_loop().loop)
+    stream = channel.aread()
+    reading = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)  # it waits now
+    produce(channel, 100, [])
+    assert await reading == list(range(100))
+    assert woken == 1
+    await stream.aclose()
 
 
 @pytest.mark.clause("STREAM-8")
 def test_the_end_wakes_a_reader_that_waits() -> None:
     channel: Channel[int] = Channel(private_loop().loop)
-    read: list[list[int]] = []
+    read: list[list[list[int]]] = []
     thread = threading.Thread(target=lambda: read.append(list(channel.read())))
     thread.start()
     time.sleep(0.05)
@@ -77,7 +103,7 @@ def test_a_reader_whose_loop_has_closed_disturbs_nobody() -> None:
     async def begin() -> None:
         stream = channel.aread()
         produce(channel, 1, [])
-        assert await anext(stream) == 0
+        assert await anext(stream) == [0]
         await stream.aclose()
 
     asyncio.run(begin())
