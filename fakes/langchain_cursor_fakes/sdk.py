@@ -13,6 +13,7 @@ serialization and its error parsing are the real ones. There is no process, no n
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -209,7 +210,13 @@ class SdkLoader:
         process: FakeProcess
         bridge = self._cursor._open(sdk, extended=extended, on_death=lambda: on_exit(process))
         process = FakeProcess(bridge)
-        await bridge.spend(self._cursor.phases.start)
+        try:
+            await bridge.spend(self._cursor.phases.start)
+        except sdk.NetworkError as error:  # as of a process that has ended
+            raise _startup_error(process) from error
+        except asyncio.CancelledError:
+            bridge.end()
+            raise
         version = self._cursor.features.version if extended else None
         return Connection(_client(sdk, bridge), version, process)
 
@@ -222,11 +229,13 @@ class Connection:
         client: An `AsyncClient` of the SDK.
         extension_version: The version that the bridge extension reports; None without it.
         process: The bridge's process.
+        workspace: The working directory of its agents, which is nowhere.
     """
 
     client: Any
     extension_version: str | None
     process: FakeProcess
+    workspace: str = "workspace"
 
 
 class FakeProcess:
@@ -256,6 +265,13 @@ class FakeProcess:
 
     def abandon(self) -> None:
         """In a forked child: there is nothing to let go of."""
+
+
+def _startup_error(process: FakeProcess) -> Exception:
+    """What ChatCursor raises if a bridge has ended before it was ready."""
+    from langchain_cursor.errors import CursorStartupError  # not at import
+
+    return CursorStartupError(f"The bridge ended at its start.{process.last_words()}")
 
 
 def _client(sdk: ModuleType, bridge: FakeBridge) -> Any:

@@ -27,6 +27,7 @@ from langchain_cursor import (
     CursorContractError,
     CursorError,
     CursorModelNotFoundError,
+    CursorStartupError,
     CursorTimeoutError,
     errors,
     list_models,
@@ -51,6 +52,8 @@ from langchain_cursor_fakes import (
     violation,
 )
 from tests.conftest import ROOT, until
+
+pytestmark = pytest.mark.fake
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -384,11 +387,11 @@ def _table(name: str) -> list[list[str]]:
 @pytest.mark.clause("FAKE-5")
 @pytest.mark.parametrize(("text", "name"), _table("RUNS"))
 def test_a_run_fails_as_cursors_do(chat: Chat, text: str, name: str) -> None:
-    code, _, message = text.removeprefix("[").rpartition("] ")
+    code, _, message = text.removeprefix("[").partition("] ") if "] " in text else ("", "", text)
     fake = FakeCursor([Error(code, message)])
     with pytest.raises(getattr(errors, name)) as caught:
         chat(fake).invoke("x")
-    assert message in str(caught.value)
+    assert message.rpartition("] ")[2] in str(caught.value)
     assert caught.value.run_id == fake.runs[0].id
     assert fake.runs[0].outcome == "error"
 
@@ -515,6 +518,38 @@ def test_all_that_runs_dies_with_the_bridge(chat: Chat) -> None:
         for call in calls:
             with pytest.raises(CursorBridgeError):
                 call.result(5)
+
+
+@pytest.mark.clause("FAKE-6")
+async def test_a_bridge_that_dies_while_it_starts_fails_who_waits_for_it(chat: Chat) -> None:
+    fake = FakeCursor(phases=Phases(start=60), real_time=True)
+    call = asyncio.ensure_future(chat(fake).ainvoke("x"))
+    await fake.await_for(lambda fake: fake.bridge_starts == 1)
+    fake.kill_bridge()
+    with pytest.raises(CursorStartupError, match="FakeCursor ended this bridge"):
+        await call
+
+
+@pytest.mark.clause("FAKE-6")
+async def test_a_bridge_that_is_given_up_while_it_starts_is_ended(chat: Chat) -> None:
+    fake = FakeCursor(phases=Phases(start=60), real_time=True)
+    model = chat(fake)
+    call = asyncio.ensure_future(model.ainvoke("x"))
+    await fake.await_for(lambda fake: fake.bridge_starts == 1)
+    await model.aclose()
+    with pytest.raises(errors.CursorClosedError):
+        await call
+    assert [bridge.alive for bridge in fake._bridges] == [False]
+
+
+@pytest.mark.clause("RUNTIME-22")
+async def test_a_cancelled_close_ends_the_bridge_all_the_same(chat: Chat) -> None:
+    fake = FakeCursor(phases=Phases(close=0.2), real_time=True)
+    model = chat(fake)
+    await model.ainvoke("x")
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(model.aclose(), 0.05)
+    assert until(lambda: not any(bridge.alive for bridge in fake._bridges))
 
 
 @pytest.mark.clause("FAKE-6")
@@ -727,6 +762,7 @@ def test_an_agent_of_langchain(chat: Chat) -> None:
     fake.assert_done()
 
 
+@pytest.mark.clause("FAKE-15")
 def test_nothing_is_logged_that_would_worry_a_reader(
     chat: Chat, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -735,8 +771,10 @@ def test_nothing_is_logged_that_would_worry_a_reader(
     assert [r for r in caplog.records if r.name.startswith("langchain_cursor")] == []
 
 
-def test_no_file_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.clause("FAKE-15")
+def test_no_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ChatCursor(sdk_loader=FakeCursor(["ok"]).sdk) as model:
         model.invoke("x")
+        assert list(tmp_path.iterdir()) == []
     assert list(tmp_path.iterdir()) == []

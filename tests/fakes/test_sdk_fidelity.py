@@ -360,7 +360,7 @@ def real_bridge(run: Any) -> Iterator[Real]:
     scratch = Scratch()
     with CursorCloud() as cloud:
         settings = BridgeSettings(KEY, backend=cloud.url, cache_catalog=False)
-        bridge = run(start_bridge(settings, scratch, lambda _: None, lambda _: None))
+        bridge = run(start_bridge(settings, lambda: scratch, lambda _: None, lambda _: None))
         yield Real(cloud, bridge, scratch.workspace)
         run(bridge.aclose())
     scratch.remove()
@@ -412,6 +412,7 @@ def test_any_calls_have_the_same_outcomes(
         assert ours == theirs, op.__qualname__
 
 
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_executors_are_built_by_the_same_rules(real: Real, run: Any, tmp_path: Path) -> None:
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
 
