@@ -16,19 +16,16 @@ from typing import Any
 
 import cursor_sdk
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.messages import HumanMessage
 
 from langchain_cursor import (
     ChatCursor,
-    CursorAuthenticationError,
     CursorError,
-    CursorModelNotFoundError,
     CursorRateLimitError,
     CursorStartupError,
     CursorTimeoutError,
 )
-from langchain_cursor.serializer import parse
-from langchain_cursor_fakes import CursorCloud, Error, Hang, Text, Thinking, Usage
+from langchain_cursor_fakes import CursorCloud, Error, Hang, Text
 from tests.conftest import API_KEY, until
 
 pytestmark = pytest.mark.bridge
@@ -40,44 +37,12 @@ PNG = base64.b64decode(
 
 
 @pytest.mark.clause("CHAT-1")
-def test_invoke_answers(chat: Chat) -> None:
-    message = chat().invoke("Hello!")
-    assert isinstance(message, AIMessage)
-    assert message.content == "Hello from Cursor. You said: Hello!"
-
-
-@pytest.mark.clause("CHAT-1")
-@pytest.mark.asyncio
-async def test_ainvoke_answers(chat: Chat) -> None:
-    assert (await chat().ainvoke("Hello!")).text == "Hello from Cursor. You said: Hello!"
-
-
-@pytest.mark.clause("CHAT-1")
 @pytest.mark.asyncio
 async def test_batch_and_abatch_answer_in_order(chat: Chat) -> None:
     questions = [f"say: {n}" for n in range(5)]
     model = chat()
     assert [m.text for m in await model.abatch(questions)] == ["0", "1", "2", "3", "4"]
     assert [m.text for m in model.batch(questions)] == ["0", "1", "2", "3", "4"]
-
-
-@pytest.mark.clause("CHAT-2")
-def test_what_reaches_the_cloud_is_a_plain_model(chat: Chat, cloud: CursorCloud) -> None:
-    image = {"type": "image", "base64": base64.b64encode(PNG).decode(), "mime_type": "image/png"}
-    chat().invoke(
-        [
-            SystemMessage("Be brief."),
-            HumanMessage("Hi"),
-            AIMessage("Hello."),
-            HumanMessage([{"type": "text", "text": "What is this?"}, image]),
-        ]
-    )
-    (run,) = cloud.runs
-    assert run.received.allowed_tools == ""  # the header is there, and empty
-    assert run.received.system_prompt == "Be brief."
-    assert [turn.role for turn in parse(run.received.text)] == ["user", "assistant", "user"]
-    assert [(i.data, i.mime_type) for i in run.received.images] == [(PNG, "image/png")]
-    assert run.received.model == "composer-2.5"
 
 
 @pytest.mark.clause("CLOUD-3")
@@ -87,109 +52,6 @@ def test_the_type_of_an_image_is_read_off_its_bytes(chat: Chat, cloud: CursorClo
         chat().invoke([HumanMessage([{**block, "mime_type": "image/jpeg"}])])
     types = [(i.data, i.mime_type) for run in cloud.runs for i in run.received.images]
     assert types == [(PNG, "image/png"), (b"no picture", "")]
-
-
-@pytest.mark.clause("CHAT-3")
-def test_the_message_carries_usage_and_metadata(chat: Chat, cloud: CursorCloud) -> None:
-    cloud.brain = lambda run: [Text("ok"), Usage(10, 4, 3, 2, 1)]
-    message = chat().invoke("x")
-    assert message.usage_metadata == {
-        "input_tokens": 15,
-        "output_tokens": 4,
-        "total_tokens": 19,
-        "input_token_details": {"cache_read": 3, "cache_creation": 2},
-        "output_token_details": {"reasoning": 1},
-    }
-    metadata = message.response_metadata
-    assert metadata["model_name"] == "composer-2.5"
-    assert metadata["model_provider"] == "cursor"
-    assert metadata["run_id"] == message.id
-    assert metadata["duration_ms"] >= 0
-
-
-@pytest.mark.clause("CHAT-4")
-def test_reasoning_is_a_content_block(chat: Chat, cloud: CursorCloud) -> None:
-    cloud.brain = lambda run: [Thinking("let me "), Thinking("see"), Text("42")]
-    message = chat().invoke("x")
-    assert message.text == "42"
-    assert message.additional_kwargs["reasoning_content"] == "let me see"
-    assert [block["type"] for block in message.content_blocks] == ["reasoning", "text"]
-
-
-@pytest.mark.clause("CHAT-5")
-def test_stop_cuts_the_answer_on_this_side(chat: Chat) -> None:
-    assert chat().invoke("say: one two three", stop=["three", "two"]).text == "one "
-    assert chat(stop=["two"]).invoke("say: one two three").text == "one "
-
-
-@pytest.mark.clause("CHAT-6")
-def test_the_model_can_be_chosen_per_call(chat: Chat, cloud: CursorCloud) -> None:
-    message = chat().invoke("model?", model="auto")
-    assert (message.text, message.response_metadata["model_name"]) == ("auto", "auto")
-
-
-@pytest.mark.clause("CHAT-7")
-def test_nothing_leaks_from_one_call_to_the_next(chat: Chat, cloud: CursorCloud) -> None:
-    model = chat()
-    model.invoke("remember: swordfish")
-    model.invoke("say: other")
-    first, second = (run.received for run in cloud.runs)
-    assert "swordfish" not in second.text
-    assert first.agent_id != second.agent_id
-    assert second.turn == 1
-
-
-@pytest.mark.clause("CHAT-8")
-def test_errors_are_of_langchains_and_our_classes(chat: Chat, cloud: CursorCloud) -> None:
-    model = chat(max_retries=0)
-    with pytest.raises(CursorModelNotFoundError, match="Available models"):
-        model.invoke("x", model="no-such-model")
-    cloud.brain = lambda run: [Error("resource_exhausted", "slow down")]
-    with pytest.raises(CursorRateLimitError, match="slow down") as caught:
-        model.invoke("x")
-    assert caught.value.run_id
-    assert caught.value.is_retryable
-
-
-@pytest.mark.clause("CHAT-8")
-def test_a_refused_key_is_an_authentication_error_without_the_key(
-    own_chat: Chat, cloud: CursorCloud
-) -> None:
-    cloud.refuse_all_keys = True
-    model = own_chat()
-    with pytest.raises(CursorAuthenticationError, match="Invalid API key") as caught:
-        model.invoke("x")
-    assert model.api_key is not None
-    assert model.api_key.get_secret_value() not in repr(caught.value) + str(caught.value)
-
-
-@pytest.mark.clause("CHAT-9")
-def test_a_passing_failure_is_tried_again(chat: Chat, cloud: CursorCloud) -> None:
-    scripts = iter([[Error("unavailable", "busy")], [Text("ok")]])
-    cloud.brain = lambda run: next(scripts)
-    assert chat().invoke("x").text == "ok"
-    assert len(cloud.runs) == 2
-
-
-@pytest.mark.clause("CHAT-9")
-def test_a_lasting_failure_is_not(chat: Chat, cloud: CursorCloud) -> None:
-    cloud.brain = lambda run: [Error("permission_denied", "no")]
-    with pytest.raises(CursorError, match="no"):
-        chat().invoke("x")
-    assert len(cloud.runs) == 1
-
-
-@pytest.mark.clause("CHAT-10")
-def test_a_call_ends_with_its_timeout_and_its_run_is_cancelled(
-    chat: Chat, cloud: CursorCloud
-) -> None:
-    cloud.brain = lambda run: [Text("a"), Hang()]
-    started = time.monotonic()
-    with pytest.raises(CursorTimeoutError, match=r"0\.5 s") as caught:
-        chat(timeout=0.5).invoke("x")
-    assert time.monotonic() - started < 3
-    assert isinstance(caught.value, TimeoutError)
-    cloud.wait_for(lambda cloud: cloud.runs[0].outcome == "cancelled")
 
 
 @pytest.mark.clause("CHAT-11")
@@ -325,6 +187,7 @@ def test_close_during_a_call_cancels_it(own_chat: Chat, cloud: CursorCloud) -> N
 
 
 @pytest.mark.clause("RUNTIME-5")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_the_executor_is_built_once_for_many_calls(own_chat: Chat, cloud: CursorCloud) -> None:
     model = own_chat()
     for _ in range(4):
@@ -335,6 +198,7 @@ def test_the_executor_is_built_once_for_many_calls(own_chat: Chat, cloud: Cursor
 
 
 @pytest.mark.clause("RUNTIME-5")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_without_keep_alive_every_call_builds_one(own_chat: Chat, cloud: CursorCloud) -> None:
     model = own_chat(keep_alive=0)
     for _ in range(2):
@@ -358,6 +222,7 @@ def test_works_behind_a_dead_proxy(own_chat: Chat, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.clause("RUNTIME-7")
+@pytest.mark.clause("SECURITY-4")
 def test_the_stock_bridge_serves_too(own_chat: Chat, cloud: CursorCloud) -> None:
     model = own_chat(bridge_extension=False)
     assert model.invoke("say: stock").text == "stock"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import cursor_sdk
@@ -17,7 +20,7 @@ from langchain_cursor.agents import MARK, AgentSettings, agent_options
 from langchain_cursor.bridge.launch import Bridge, BridgeSettings, start_bridge
 from langchain_cursor.bridge.process import BridgeProcess
 from langchain_cursor.scratch import Scratch
-from langchain_cursor_fakes import CursorCloud, Error, Text
+from langchain_cursor_fakes import Brain, CursorCloud, Drop, Error, Text, Usage
 from tests.conftest import API_KEY, until
 
 pytestmark = [pytest.mark.bridge, pytest.mark.asyncio]
@@ -53,7 +56,7 @@ async def extended(cloud: CursorCloud) -> AsyncIterator[Extended]:
     scratch = Scratch()
     processes: list[BridgeProcess] = []
     settings = BridgeSettings(api_key=API_KEY, backend=cloud.url)
-    bridge = await start_bridge(settings, scratch, processes.append, lambda process: None)
+    bridge = await start_bridge(settings, lambda: scratch, processes.append, lambda process: None)
     assert bridge.can.extension
     yield Extended(bridge, scratch)
     await bridge.aclose()
@@ -97,6 +100,7 @@ async def test_a_refused_system_prompt_is_told_at_once(
 
 
 @pytest.mark.clause("BRIDGE-3")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 async def test_a_lease_builds_the_executor_without_a_run_and_keeps_it(
     extended: Extended, cloud: CursorCloud
 ) -> None:
@@ -117,6 +121,7 @@ async def test_a_lease_builds_the_executor_without_a_run_and_keeps_it(
 
 
 @pytest.mark.clause("BRIDGE-7")
+@pytest.mark.clause("SECURITY-14")
 async def test_prompts_and_answers_never_reach_the_disk(
     extended: Extended, cloud: CursorCloud
 ) -> None:
@@ -173,3 +178,76 @@ async def test_a_cache_that_cannot_be_made_changes_nothing(
     model = ChatCursor(api_key=SecretStr(f"{API_KEY}_uncached"), base_url=cloud.url)
     assert (await model.ainvoke("say: fine")).text == "fine"
     await model.aclose()
+
+
+def _cut_once(cloud: CursorCloud) -> Brain:
+    def brain(run: object) -> list[Text | Drop | Usage]:
+        if len(cloud.runs) == 1:
+            return [Text("abc "), Drop()]
+        return [Text("Hello "), Text("there"), Usage(3, 4)]
+
+    return brain
+
+
+@pytest.mark.clause("BRIDGE-11")
+async def test_with_the_extension_no_answer_holds_a_reply_that_was_cut(
+    own_chat: Callable[..., ChatCursor], cloud: CursorCloud
+) -> None:
+    cloud.brain = _cut_once(cloud)
+    assert (await own_chat().ainvoke("x")).text == "Hello there"
+    assert len(cloud.runs) == 2
+
+
+@pytest.mark.clause("BRIDGE-11")
+async def test_on_the_stock_bridge_a_reply_that_was_cut_cannot_be_told_from_a_whole_one(
+    cloud: CursorCloud,
+) -> None:
+    scratch = Scratch()
+    settings = BridgeSettings(api_key=API_KEY, backend=cloud.url, extension=False)
+    bridge = await start_bridge(
+        settings, lambda: scratch, lambda process: None, lambda process: None
+    )
+    stock = Extended(bridge, scratch)
+    try:
+        cloud.brain = _cut_once(cloud)
+        cut = await _seen(stock)
+        assert len(cloud.runs) == 2
+        cloud.brain = lambda run: [Text("abc "), Text("Hello "), Text("there"), Usage(3, 4)]
+        whole = await _seen(stock)
+        assert len(cloud.runs) == 3
+    finally:
+        await bridge.aclose()
+        scratch.remove()
+    assert "'result': 'abc Hello there'" in cut
+    # If this fails, the SDK tells or does not append any more: then make an error of such a run.
+    assert cut == whole
+
+
+async def _seen(stock: Extended) -> str:
+    """All that there is to see of a run, without what differs between any two runs."""
+    seen: list[object] = []
+    agent = await stock.bridge.client.create_agent(stock.options())
+    run = await agent.send("x", cursor_sdk.SendOptions(on_delta=seen.append, on_step=seen.append))
+    seen.extend([event async for event in run.events()])
+    seen += [await run.wait(), await run.conversation()]
+    await agent.close()
+    stored = [row for path in stock.scratch.root.rglob("index.db") for row in _rows(path, run.id)]
+    assert "Hello " in repr(stored)
+    seen += stored
+    process = stock.bridge.process
+    assert process is not None
+    seen.append(process.last_words())
+    return re.sub(
+        r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\d{4}-\d\d-\d\dT[\d:.]+Z|duration_?[mM]s'?[=:] ?'?\d+",
+        "*",
+        "\n".join(map(repr, seen)),
+    )
+
+
+def _rows(store: Path, run_id: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(store)) as database:
+        return [
+            row
+            for table in ("runs", "run_events")
+            for row in database.execute(f"SELECT * FROM {table} WHERE run_id = ?", (run_id,))
+        ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +9,15 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.caches import InMemoryCache
-from langchain_core.exceptions import OutputParserException
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from langchain_cursor import ChatCursor, CursorContractError
-from langchain_cursor_fakes import CursorCloud, Text, Usage, misbehave
+from langchain_cursor import ChatCursor
+from langchain_cursor_fakes import CursorCloud
 
 pytestmark = pytest.mark.bridge
 
@@ -58,29 +56,6 @@ def _calls(message: AIMessage) -> list[tuple[str, dict[str, Any]]]:
     return [(call["name"], call["args"]) for call in message.tool_calls]
 
 
-@pytest.mark.clause("TOOLS-1")
-def test_a_tool_is_called_with_arguments_that_fit(chat: Chat, cloud: CursorCloud) -> None:
-    message = chat().bind_tools(TOOLS).invoke('get_weather for "Bern"')
-    assert _calls(message) == [("get_weather", {"city": "Bern"})]
-    assert message.content == ""
-    assert message.response_metadata["raw_reply"].startswith('{"tool_calls":')
-    assert "<contract>" in cloud.runs[0].received.text
-    assert cloud.runs[0].received.allowed_tools == ""
-
-
-@pytest.mark.clause("TOOLS-1")
-def test_parallel_calls_have_ids_of_their_own(chat: Chat) -> None:
-    message = chat().bind_tools(TOOLS).invoke('get_weather and get_time for "Bern"')
-    assert [name for name, _ in _calls(message)] == ["get_weather", "get_time"]
-    assert len({call["id"] for call in message.tool_calls}) == 2
-
-
-@pytest.mark.clause("TOOLS-2")
-def test_an_answer_without_calls_is_plain_text(chat: Chat) -> None:
-    message = chat().bind_tools(TOOLS).invoke("say: nothing to look up")
-    assert (message.text, message.tool_calls) == ("nothing to look up", [])
-
-
 @pytest.mark.clause("TOOLS-3")
 @pytest.mark.parametrize(
     "choice", ["any", "required", True, "get_time", {"type": "tool", "name": "get_time"}]
@@ -103,97 +78,7 @@ def test_an_unknown_tool_choice_is_refused_at_once(chat: Chat) -> None:
         chat().bind_tools(TOOLS, tool_choice="get_wether")
 
 
-@pytest.mark.clause("TOOLS-4")
-def test_a_reply_that_breaks_the_contract_is_answered_once(chat: Chat, cloud: CursorCloud) -> None:
-    cloud.brain = misbehave("wrong_tool")
-    message = chat().bind_tools(TOOLS).invoke('get_weather for "Bern"')
-    assert _calls(message) == [("get_weather", {"city": "Bern"})]
-    first, second = (run.received for run in cloud.runs)
-    assert first.agent_id == second.agent_id
-    assert "no_such_get_weather" in second.text
-    assert '"get_weather", "get_time", "divide"' in second.text
-
-
-@pytest.mark.clause("TOOLS-4")
-def test_usage_of_both_turns_adds_up(chat: Chat, cloud: CursorCloud) -> None:
-    bad = misbehave("wrong_types")
-    cloud.brain = lambda run: [*bad(run), Usage(10, 2, 1, 0, 1)]
-    message = chat().bind_tools([divide]).invoke("divide 6 by 3")
-    assert message.usage_metadata is not None
-    assert message.usage_metadata["input_tokens"] == 22
-    assert message.usage_metadata["output_tokens"] == 4
-    assert message.usage_metadata["output_token_details"] == {"reasoning": 2}
-
-
-@pytest.mark.clause("TOOLS-5")
-def test_a_second_failure_is_an_error_with_the_reply(own_chat: Chat, cloud: CursorCloud) -> None:
-    cloud.brain = misbehave("wrong_tool", "broken_json")
-    model = own_chat(keep_alive=0)
-    with pytest.raises(CursorContractError, match="broken at line 1") as caught:
-        model.bind_tools(TOOLS).invoke('get_weather for "Bern"')
-    error = caught.value
-    assert isinstance(error, OutputParserException)
-    assert (error.reason, error.is_retryable) == ("invalid-json", False)
-    assert error.llm_output is not None
-    assert error.llm_output.startswith('{"tool_calls')
-    assert error.usage is not None
-    assert error.usage["output_tokens"] > 0
-    assert len(cloud.runs) == 2
-
-
-@pytest.mark.clause("TOOLS-6")
-def test_text_before_a_call_stays_in_content(chat: Chat, cloud: CursorCloud) -> None:
-    cloud.brain = misbehave("prose_around")
-    message = chat().bind_tools(TOOLS).invoke('get_weather for "Bern"')
-    assert message.text.startswith("Let me look that up.")
-    assert _calls(message) == [("get_weather", {"city": "Bern"})]
-
-
-@pytest.mark.clause("TOOLS-7")
-def test_a_conversation_with_results_reads_consistently(chat: Chat, cloud: CursorCloud) -> None:
-    model = chat().bind_tools(TOOLS)
-    history: list[Any] = [HumanMessage('get_weather for "Bern" and get_time for "CET"')]
-    history.append(model.invoke(history))
-    for call in history[-1].tool_calls:
-        error = call["name"] == "get_time"
-        history.append(
-            ToolMessage(
-                "no clock" if error else "sunny",
-                tool_call_id=call["id"],
-                status="error" if error else "success",
-            )
-        )
-    answer = model.invoke(history)
-    assert answer.text == "get_weather returned: sunny\nget_time failed: no clock"
-    prompt = cloud.runs[-1].received.text
-    for call in history[1].tool_calls:
-        assert f'"id": "{call["id"]}"' in prompt
-        assert f'<tool_result name="{call["name"]}" call_id="{call["id"]}"' in prompt
-
-
-@pytest.mark.clause("TOOLS-7")
-def test_an_image_in_a_tool_result_reaches_the_model(chat: Chat, cloud: CursorCloud) -> None:
-    data = base64.b64encode(b"\x89PNG\r\n\x1a\nrest").decode()
-    history = [
-        HumanMessage("get_weather"),
-        AIMessage("", tool_calls=[{"name": "get_weather", "args": {"city": "B"}, "id": "1"}]),
-        ToolMessage(
-            [{"type": "image", "base64": data, "mime_type": "image/png"}], tool_call_id="1"
-        ),
-    ]
-    chat().bind_tools(TOOLS).invoke(history)
-    assert [image.data for image in cloud.runs[0].received.images] == [b"\x89PNG\r\n\x1a\nrest"]
-
-
 METHODS = ["function_calling", "json_schema"]
-
-
-@pytest.mark.clause("STRUCTURED-1")
-@pytest.mark.parametrize("method", METHODS)
-def test_a_pydantic_class_gives_its_instance(chat: Chat, method: Any) -> None:
-    structured = chat().with_structured_output(City, method=method)
-    city = structured.invoke('The city with name "Bern" has 134000 people')
-    assert city == City(name="Bern", people=134000)
 
 
 class CityDict(TypedDict):
@@ -229,46 +114,6 @@ def test_a_schema_may_be_a_list(chat: Chat) -> None:
     schema = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
     answer = chat().with_structured_output(schema, method="json_schema").invoke("7")
     assert answer == [7]
-
-
-@pytest.mark.clause("STRUCTURED-2")
-def test_json_mode_gives_any_object(chat: Chat) -> None:
-    answer = chat().with_structured_output(method="json_mode").invoke("a question")
-    assert answer == {"answer": "a question"}
-
-
-@pytest.mark.clause("STRUCTURED-3")
-@pytest.mark.parametrize("method", METHODS)
-def test_include_raw_gives_message_and_data(chat: Chat, method: Any) -> None:
-    structured = chat().with_structured_output(City, method=method, include_raw=True)
-    found: Any = structured.invoke('The city with name "Bern" has 134000 people')
-    assert isinstance(found["raw"], AIMessage)
-    assert found["raw"].usage_metadata is not None
-    assert (found["parsed"], found["parsing_error"]) == (City(name="Bern", people=134000), None)
-
-
-@pytest.mark.clause("STRUCTURED-3")
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.asyncio
-async def test_include_raw_gives_a_broken_contract_as_data(
-    chat: Chat, cloud: CursorCloud, method: Any
-) -> None:
-    cloud.brain = lambda run: [Text("no JSON today")]
-    structured = chat().with_structured_output(City, method=method, include_raw=True)
-    for found in (structured.invoke("x"), await structured.ainvoke("x")):
-        assert isinstance(found, dict)
-        assert found["raw"].content == "no JSON today"
-        assert found["parsed"] is None
-        assert isinstance(found["parsing_error"], CursorContractError)
-
-
-@pytest.mark.clause("STRUCTURED-4")
-@pytest.mark.parametrize("method", METHODS)
-def test_a_wrong_value_is_asked_for_again(chat: Chat, cloud: CursorCloud, method: Any) -> None:
-    cloud.brain = misbehave("broken_json")
-    structured = chat().with_structured_output(City, method=method)
-    assert structured.invoke('name "Bern", 5 people') == City(name="Bern", people=5)
-    assert len(cloud.runs) == 2
 
 
 @pytest.mark.clause("STRUCTURED-5")

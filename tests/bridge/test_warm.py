@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
-import types
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -29,6 +27,7 @@ from langchain_cursor import (
 )
 from langchain_cursor.serializer import parse
 from langchain_cursor_fakes import DEFAULT_MODELS, CursorCloud, Delay, Delays, Error, Text
+from tests.behaviour.sdks import sdk_without_sandbox
 from tests.bridge.test_processes import _runtime
 from tests.conftest import Scripts, until
 
@@ -42,6 +41,7 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.clause("WARM-1")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_prewarm_builds_the_executor_without_a_run(own_chat: Chat, cloud: CursorCloud) -> None:
     model = own_chat()
     model.prewarm()
@@ -56,6 +56,7 @@ def test_prewarm_builds_the_executor_without_a_run(own_chat: Chat, cloud: Cursor
 
 @pytest.mark.clause("WARM-1")
 @pytest.mark.asyncio
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 async def test_aprewarm_does_the_same(own_chat: Chat, cloud: CursorCloud) -> None:
     model = own_chat()
     await model.aprewarm()
@@ -64,6 +65,7 @@ async def test_aprewarm_does_the_same(own_chat: Chat, cloud: CursorCloud) -> Non
 
 
 @pytest.mark.clause("WARM-1")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_a_model_can_prewarm_itself_in_the_background(own_chat: Chat, cloud: CursorCloud) -> None:
     cloud.delays = Delays(privacy=0.3)
     started = time.monotonic()
@@ -99,6 +101,7 @@ def test_a_prewarm_whose_executor_fails_leaves_the_next_call_to_build(
 
 
 @pytest.mark.clause("WARM-3")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_concurrent_first_calls_build_one_executor(own_chat: Chat, cloud: CursorCloud) -> None:
     model = own_chat()
 
@@ -111,6 +114,7 @@ def test_concurrent_first_calls_build_one_executor(own_chat: Chat, cloud: Cursor
 
 
 @pytest.mark.clause("WARM-4")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_the_executor_expires_after_keep_alive_and_is_built_again(
     own_chat: Chat, cloud: CursorCloud
 ) -> None:
@@ -123,6 +127,7 @@ def test_the_executor_expires_after_keep_alive_and_is_built_again(
 
 
 @pytest.mark.clause("WARM-5")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_changing_the_sandbox_takes_the_new_lease_before_the_old_is_given_up(
     own_chat: Chat, cloud: CursorCloud
 ) -> None:
@@ -169,14 +174,6 @@ SYSTEM = [SystemMessage("Be brief."), SystemMessage("Be kind."), HumanMessage("s
 
 
 @pytest.mark.clause("WARM-7")
-def test_system_messages_become_the_agents_own_prompt(own_chat: Chat, cloud: CursorCloud) -> None:
-    own_chat().invoke(SYSTEM)
-    received = cloud.runs[0].received
-    assert received.system_prompt == "Be brief.\n\nBe kind."
-    assert [turn.role for turn in parse(received.text)] == ["user"]
-
-
-@pytest.mark.clause("WARM-7")
 def test_a_system_message_in_mid_conversation_stays_in_place(
     own_chat: Chat, cloud: CursorCloud
 ) -> None:
@@ -194,31 +191,6 @@ def test_blank_system_text_is_never_sent(own_chat: Chat, cloud: CursorCloud) -> 
     assert [turn.role for turn in parse(received.text)] == ["user"]
 
 
-@pytest.mark.clause("WARM-8")
-def test_a_refused_system_prompt_is_inlined_from_then_on(
-    own_chat: Chat, cloud: CursorCloud, caplog: pytest.LogCaptureFixture
-) -> None:
-    cloud.system_prompt_allowed = False
-    model = own_chat()
-    started = time.monotonic()
-    message = model.invoke(SYSTEM)
-    assert message.text == "hi"
-    assert time.monotonic() - started < 5  # one fast refusal, not the 15 s of the stock bridge
-    assert message.id == message.response_metadata["run_id"]
-    assert model.invoke(SYSTEM).text == "hi"
-    assert [run.outcome for run in cloud.runs] == ["error", "finished", "finished"]
-    assert [turn.role for turn in parse(cloud.runs[1].received.text)] == ["system", "user"]
-    assert ["custom system prompts" in text for text in _warnings(caplog)] == [True]
-
-
-@pytest.mark.clause("WARM-8")
-def test_a_refusal_inside_a_stream_does_not_show(own_chat: Chat, cloud: CursorCloud) -> None:
-    cloud.system_prompt_allowed = False
-    chunks = list(own_chat().stream(SYSTEM))
-    assert "".join(str(chunk.content) for chunk in chunks) == "hi"
-    assert len({chunk.id for chunk in chunks}) == 1
-
-
 @pytest.mark.clause("WARM-9")
 def test_the_native_prompt_can_be_forbidden_and_forced(own_chat: Chat, cloud: CursorCloud) -> None:
     own_chat(native_system_prompt=False).invoke(SYSTEM)
@@ -230,51 +202,17 @@ def test_the_native_prompt_can_be_forbidden_and_forced(own_chat: Chat, cloud: Cu
         own_chat(native_system_prompt=True, bridge_extension=False).invoke(SYSTEM)
 
 
-def _without_sandbox(tmp_path: Path) -> types.ModuleType:
-    """The SDK from a copy of its files in which the sandbox does not work."""
-    vendored = tmp_path / "cursor_sdk" / "_vendor" / "bridge"
-    # Whole, for Node follows links to where the other modules are; of links, for it is 170 MB.
-    shutil.copytree(
-        Path(cursor_sdk.__file__).parent / "_vendor" / "bridge", vendored, copy_function=_link
-    )
-    (helper,) = vendored.glob("node_modules/@cursor/sdk-*/bin/cursorsandbox")
-    helper.unlink()
-    helper.write_text("#!/bin/sh\nexit 1\n")
-    helper.chmod(0o755)
-    module = types.ModuleType("cursor_sdk")
-    module.__dict__.update(vars(cursor_sdk), __file__=str(tmp_path / "cursor_sdk" / "__init__.py"))
-    return module
-
-
-def _link(source: str, target: str) -> str:
-    try:
-        Path(target).hardlink_to(source)
-    except OSError:  # another file system
-        shutil.copy2(source, target)
-    return target
-
-
 @pytest.mark.clause("WARM-10")
 def test_a_machine_without_sandbox_answers_after_one_warning(
     own_chat: Chat, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sdk = _without_sandbox(tmp_path)
+    sdk = sdk_without_sandbox(tmp_path)
     model = own_chat(sdk_loader=lambda: sdk)
     for word in ("one", "two"):
         assert model.invoke(f"say: {word}").text == word
     assert ["sandbox is not supported" in text for text in _warnings(caplog)] == [True]
     caplog.clear()
     assert own_chat(sdk_loader=lambda: sdk, sandbox=False).invoke("say: x").text == "x"
-    assert _warnings(caplog) == []
-
-
-@pytest.mark.clause("WARM-10")
-def test_other_refusals_are_not_taken_for_a_missing_sandbox(
-    own_chat: Chat, cloud: CursorCloud, caplog: pytest.LogCaptureFixture
-) -> None:
-    cloud.brain = lambda run: [Error("invalid_argument", "no such thing")]
-    with pytest.raises(CursorInvalidRequestError, match="no such thing"):
-        own_chat().invoke("x")
     assert _warnings(caplog) == []
 
 

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from langchain_cursor import ChatCursor, CursorInvalidRequestError
+from langchain_cursor import ChatCursor
 from langchain_cursor.agents import GUARDRAIL
 from langchain_cursor_fakes import FakeCursor
 from tests.bridge.test_processes import _runtime
 from tests.conftest import until
+
+pytestmark = pytest.mark.fake
 
 SYSTEM = [SystemMessage("Be brief."), HumanMessage("say: hi")]
 
@@ -81,47 +83,6 @@ def test_with_and_without_sandbox_are_two_executors(chat: Chat) -> None:
     assert until(lambda: fake.executor_builds == 2)
 
 
-@pytest.mark.clause("WARM-7")
-def test_system_messages_become_the_agents_own_prompt(chat: Chat) -> None:
-    fake = FakeCursor()
-    chat(fake).invoke(SYSTEM)
-    assert fake.runs[0].received.system_prompt == "Be brief."
-    assert [turn.role for turn in fake.runs[0].turns] == ["user"]
-
-
-@pytest.mark.clause("WARM-8")
-def test_a_refused_system_prompt_is_inlined_from_then_on(
-    chat: Chat, caplog: pytest.LogCaptureFixture
-) -> None:
-    fake = FakeCursor(system_prompt="refused")
-    model = chat(fake)
-    assert model.invoke(SYSTEM).text == "hi"
-    assert model.invoke(SYSTEM).text == "hi"
-    assert [run.outcome for run in fake.runs] == ["error", "finished", "finished"]
-    assert [turn.role for turn in fake.runs[2].turns] == ["system", "user"]
-    assert ["custom system prompts" in text for text in _warnings(caplog)] == [True]
-
-
-@pytest.mark.clause("WARM-9")
-def test_the_native_prompt_can_be_forbidden_and_forced(chat: Chat) -> None:
-    fake = FakeCursor(system_prompt="refused")
-    chat(fake, native_system_prompt=False).invoke(SYSTEM)
-    assert fake.runs[0].received.system_prompt is None
-    with pytest.raises(CursorInvalidRequestError, match="not enabled for this account"):
-        chat(fake, native_system_prompt=True).invoke(SYSTEM)
-
-
-@pytest.mark.clause("WARM-10")
-def test_a_machine_without_sandbox_answers_after_one_warning(
-    chat: Chat, caplog: pytest.LogCaptureFixture
-) -> None:
-    fake = FakeCursor(sandbox=False)
-    model = chat(fake)
-    for word in ("one", "two"):
-        assert model.invoke(f"say: {word}").text == word
-    assert ["sandbox is not supported" in text for text in _warnings(caplog)] == [True]
-
-
 @pytest.mark.clause("WARM-11")
 def test_the_longest_keep_alive_of_two_models_holds(chat: Chat) -> None:
     fake = FakeCursor()
@@ -145,6 +106,7 @@ def test_many_calls_over_expiries_leave_no_open_agent(chat: Chat) -> None:
 
 
 @pytest.mark.clause("AGENTS-6")
+@pytest.mark.clause("SECURITY-5")
 @pytest.mark.parametrize("version", ["0.1.9", "1.0.24"])
 def test_an_sdk_without_tools_answers_with_a_guardrail_and_one_warning(
     chat: Chat, caplog: pytest.LogCaptureFixture, version: str

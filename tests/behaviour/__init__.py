@@ -1,0 +1,1 @@
+"""One behaviour suite on four backends: see `spec/behaviour.md`."""
