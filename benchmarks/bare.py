@@ -6,8 +6,10 @@ It asks for what `ChatCursor` asks for: no tools, no settings, an empty workspac
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
+import time
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -53,6 +55,12 @@ class Bare:
     ) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """The id of the bridge's process."""
+        pid: int = self._bridge.process.pid
+        return pid
+
     def begin(self, question: str) -> str:
         """An answer from an agent that stays open, and keeps the executor warm."""
         agent = self.client.create_agent(self.options)
@@ -97,6 +105,16 @@ class Bare:
             yield await agent.send(question)
         finally:
             await agent.close()
+
+    def processor_time(self) -> float:
+        """Processor time of this process and the bridge, in seconds; NaN where unknown."""
+        try:
+            stat = Path(f"/proc/{self._bridge.process.pid}/stat").read_text()
+        except OSError:
+            return math.nan
+        # Behind the name in brackets: the state, 10 fields more, then user and system time.
+        ticks = sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+        return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         """End the bridge."""
