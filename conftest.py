@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from doctest import ELLIPSIS
+from pathlib import Path
 
 import pytest
 from sybil import Sybil
 from sybil.document import PythonDocStringDocument
+from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
 
@@ -27,6 +29,55 @@ docstrings = Sybil(
 )
 pytest_collect_file = (pages + docstrings).pytest()
 
+REAL = ("bridge", "live")  # the marks of what needs Node
+# Documents whose examples start the real bridge.
+ON_THE_BRIDGE = frozenset(
+    [
+        "README.md",
+        *("spec/chat.md", "spec/fakes.md", "spec/runtime.md", "spec/streaming.md", "spec/tools.md"),
+        *("spec/warm.md", "langchain_cursor/chat_models.py", "langchain_cursor/models.py"),
+        "spec/cli.md",
+    ]
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the examples that need Node, so that `-m "not bridge"` leaves them out."""
+    for item in items:
+        if isinstance(item, SybilItem) and item.nodeid.partition("::")[0] in ON_THE_BRIDGE:
+            item.add_marker(pytest.mark.bridge)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A run without tests of the bridge needs no Node: see to it that none of them starts it."""
+    recording = session.config.getoption("--record-mode") not in (None, "none")
+    marked = any(item.get_closest_marker(name) for item in session.items for name in REAL)
+    if not (marked or recording):
+        from langchain_cursor.bridge import launch
+
+        launch.node = _no_node
+
+
+def _no_node(root: Path) -> Path:
+    raise AssertionError("what starts the bridge must be marked `bridge`")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of `tests/behaviour`, which pytest reads from here alone."""
+    group = parser.getgroup("behaviour")
+    group.addoption(
+        "--live",
+        action="store_true",
+        help="also run the behaviours on the Cursor account of CURSOR_API_KEY, which costs runs",
+    )
+    group.addoption(
+        "--cassettes",
+        metavar="DIR",
+        type=Path,
+        default=Path(__file__).parent / "cassettes",
+        help="where the cassettes are played from and recorded to",
+    )
+
 
 @pytest.fixture(scope="session")
 def session_cloud() -> Iterator[CursorCloud]:
@@ -39,7 +90,7 @@ def as_new(cloud: CursorCloud) -> CursorCloud:
     """The stand-in with nothing changed and nothing recorded."""
     cloud.brain, cloud.delays = answer, Delays()
     cloud.refused_keys, cloud.refuse_all_keys = frozenset(), False
-    cloud.system_prompt_allowed = True
+    cloud.system_prompt_allowed, cloud.http_error = True, None
     cloud.clear()
     return cloud
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import time
 import uuid
+import venv
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from packaging.version import Version
 
 from langchain_cursor import ChatCursor
 from langchain_cursor_fakes import CursorCloud
@@ -23,9 +28,27 @@ API_KEY = "crsr_test_0123456789abcdef"
 ROOT = Path(__file__).resolve().parent.parent
 
 _calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("dev", max_examples=200, **_calm)
-settings.register_profile("ci", max_examples=2000, **_calm)
+settings.register_profile("dev", max_examples=100, **_calm)
+settings.register_profile("ci", max_examples=400, **_calm)
+settings.register_profile("long", max_examples=5000, **_calm)
+settings.register_profile("mutants", max_examples=25, derandomize=True, database=None, **_calm)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Note every test, also one that an option deselects: the specification names them all."""
+    item.config.stash.setdefault(COLLECTED, []).append(item)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what an installed version cannot show; `make test-min` runs with the oldest."""
+    for mark in item.iter_markers("since"):
+        package, first = mark.args
+        if Version(version(package)) < Version(first):
+            pytest.skip(f"only since {package} {first} {mark.kwargs['because']}")
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +153,8 @@ class Scripts:
             "CURSOR_BACKEND_URL": self.cloud.url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "fakes")]),
             "LANGCHAIN_CURSOR_TEST_MARK": mark,
+            # What scripts do is measured too.
+            **{k: v for k, v in os.environ.items() if k.startswith("COVERAGE_")},
             **environment,
         }
         process = subprocess.Popen(
@@ -159,3 +184,30 @@ def scripts(cloud: CursorCloud, tmp_path: Path) -> Scripts:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     return Scripts(cloud, temporary)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout."""
+    directory = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+def install(wheel: Path, home: Path) -> Path:
+    """Install a wheel into a new environment, and return its Python."""
+    venv.create(home, with_pip=False)
+    (site,) = home.glob("[Ll]ib/**/site-packages")
+    # A wheel without scripts and data is installed by unpacking it.
+    zipfile.ZipFile(wheel).extractall(site)
+    # What it depends on is here already; an editable install there does not count, for it is a
+    # path file, and those are read in an environment's own directory only.
+    dependencies = sysconfig.get_path("purelib")
+    (site / "dependencies.pth").write_text(dependencies, encoding="utf-8")
+    return home / ("Scripts" if sys.platform == "win32" else "bin") / "python"

@@ -143,6 +143,7 @@ def test_fail_fails_with_code_and_message() -> None:
     ]
 
 
+@pytest.mark.clause("BRAIN-1")
 @pytest.mark.parametrize(
     "prompt",
     [

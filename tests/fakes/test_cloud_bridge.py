@@ -193,6 +193,7 @@ def test_a_refused_key_is_an_authentication_error(cloud: CursorCloud, ask: Ask) 
 
 
 @pytest.mark.clause("CLOUD-10")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")
 def test_the_bridges_calls_are_counted(cloud: CursorCloud, ask: Ask) -> None:
     ask("hi").wait()
     cloud.wait_for(lambda c: c.executor_builds == 1)
@@ -202,6 +203,7 @@ def test_the_bridges_calls_are_counted(cloud: CursorCloud, ask: Ask) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.clause("CLOUD-4")
 @pytest.mark.clause("CLOUD-7")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="a run's result tells its error")
 def test_failing_runs_reach_the_caller_once_the_stock_bridge_has_given_up(
     cloud: CursorCloud, ask: Ask
 ) -> None:

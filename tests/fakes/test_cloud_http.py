@@ -14,6 +14,7 @@ from langchain_cursor_fakes._wire import encode_field
 from tests.fakes.wire_client import WireClient, append_body, outcomes, read_all, run_message
 
 
+@pytest.mark.clause("CLOUD-15")
 def test_a_connection_serves_many_requests(wire: WireClient) -> None:
     with wire.connect() as connection:
         for _ in range(3):
@@ -21,6 +22,7 @@ def test_a_connection_serves_many_requests(wire: WireClient) -> None:
             assert connection.recv(65536).endswith(b"\r\n\r\n{}")
 
 
+@pytest.mark.clause("CLOUD-15")
 def test_requests_sent_in_one_go_are_answered_in_order(
     cloud: CursorCloud, wire: WireClient
 ) -> None:
@@ -35,12 +37,14 @@ def test_requests_sent_in_one_go_are_answered_in_order(
     assert received.index(b"\r\n\r\n{}") < received.index(b'{"items"')
 
 
+@pytest.mark.clause("CLOUD-15")
 def test_a_head_request_gets_no_body(wire: WireClient) -> None:
     response = wire.http.head("/ping")
     assert (response.status_code, response.content) == (200, b"")
     assert wire.http.get("/ping").content == b"{}"
 
 
+@pytest.mark.clause("CLOUD-15")
 def test_a_client_that_waits_for_permission_to_send_gets_it(wire: WireClient) -> None:
     with wire.connect() as connection:
         connection.sendall(
@@ -51,6 +55,7 @@ def test_a_client_that_waits_for_permission_to_send_gets_it(wire: WireClient) ->
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.clause("CLOUD-15")
 def test_what_is_not_http_gets_400_and_the_connection_is_closed(
     cloud: CursorCloud, wire: WireClient
 ) -> None:
@@ -127,6 +132,7 @@ def test_an_endless_answer_to_a_quick_reader_leaves_room_for_others(
     cloud.wait_for(lambda c: outcomes(c) == ["cancelled"])
 
 
+@pytest.mark.clause("CLOUD-15")
 def test_a_message_of_40_megabytes_arrives_whole(cloud: CursorCloud, wire: WireClient) -> None:
     image = bytes(range(256)) * (80 * 1024)
     wire.run("big", images=(encode_field(8, image),))

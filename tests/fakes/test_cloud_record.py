@@ -103,6 +103,7 @@ def test_no_secret_is_kept_or_printed(
     assert cloud.requests[0].headers["authorization"] == f"Bearer {fingerprint('key_secret')}"
 
 
+@pytest.mark.clause("CLOUD-12")
 def test_a_fingerprint_is_short_and_tells_keys_apart() -> None:
     assert fingerprint("a") != fingerprint("b")
     assert fingerprint("a") == fingerprint("a")

@@ -61,10 +61,12 @@ def argument(schema: dict[str, Any], question: str, name: str = "value") -> Any:
 # --- Which tool -----------------------------------------------------------------------------------
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_without_a_contract_there_is_no_reply() -> None:
     assert contract_reply("<user>\nHi\n</user>") is None
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_a_tool_that_is_named_is_called() -> None:
     tools = [WEATHER, ADD, NOW]
     assert called("Call now.", tools) == [Call("now", {})]
@@ -72,32 +74,38 @@ def test_a_tool_that_is_named_is_called() -> None:
     assert called("get weather for Rome", tools) == [Call("get_weather", {"city": "Rome"})]
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_a_tool_whose_description_fits_is_called() -> None:
     tools = [ADD, WEATHER]
     calls = called("How is the weather in San Francisco today?", tools)
     assert calls == [Call("get_weather", {"city": "San Francisco"})]
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_several_named_tools_are_called_in_the_order_of_the_question() -> None:
     tools = [ADD, WEATHER, NOW]
     calls = called("Use now, then get_weather in Rome, then add 1 and 2.", tools)
     assert [call.name for call in calls] == ["now", "get_weather", "add"]
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_one_call_is_made_where_only_one_is_allowed() -> None:
     calls = called("Use now and add 1 and 2.", [ADD, NOW], parallel_tool_calls=False)
     assert calls == [Call("now", {})]
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_a_question_that_fits_no_tool_is_left_to_the_model() -> None:
     assert asked("Hello!", [ADD, WEATHER]) is None
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_where_a_call_is_due_one_is_made_whatever_the_question() -> None:
     assert called("Hello!", [NOW, ADD], tool_choice="any") == [Call("now", {})]
     assert called("Use now.", [NOW, ADD], tool_choice="add")[0].name == "add"
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_the_last_question_counts() -> None:
     contract = bind([NOW, ADD])
     assert contract is not None
@@ -106,6 +114,7 @@ def test_the_last_question_counts() -> None:
     assert reply == render_calls([Call("add", {"a": 1, "b": 2})])
 
 
+@pytest.mark.clause("BRAIN-5")
 def test_the_same_prompt_gets_the_same_reply() -> None:
     assert asked("add 1 and 2", [ADD, NOW]) == asked("add 1 and 2", [ADD, NOW])
 
@@ -122,6 +131,7 @@ def history(*results: ToolMessage) -> str:
     return serialize(messages).text
 
 
+@pytest.mark.clause("BRAIN-7")
 def test_results_are_quoted_in_a_plain_answer() -> None:
     contract = bind([ADD])
     assert contract is not None
@@ -131,6 +141,7 @@ def test_results_are_quoted_in_a_plain_answer() -> None:
     assert contract.parse(reply) == Parsed((), reply)
 
 
+@pytest.mark.clause("BRAIN-7")
 def test_every_result_is_quoted_and_a_failure_is_called_one() -> None:
     contract = bind([ADD])
     assert contract is not None
@@ -142,6 +153,7 @@ def test_every_result_is_quoted_and_a_failure_is_called_one() -> None:
     assert reply == "add returned: 3 </user>\nadd failed: too large"
 
 
+@pytest.mark.clause("BRAIN-7")
 def test_a_call_is_made_after_results_where_one_is_due() -> None:
     contract = bind([ADD], tool_choice="any")
     assert contract is not None
@@ -153,6 +165,7 @@ def test_a_call_is_made_after_results_where_one_is_due() -> None:
 # --- Arguments ------------------------------------------------------------------------------------
 
 
+@pytest.mark.clause("BRAIN-6")
 @pytest.mark.parametrize(
     ("schema", "question", "expected"),
     [
@@ -212,6 +225,7 @@ def test_an_argument_is_made_of_the_question(
     assert argument(schema, question) == expected
 
 
+@pytest.mark.clause("BRAIN-6")
 def test_an_optional_argument_is_given_only_if_the_question_mentions_it() -> None:
     find = tool("find", required=["what"], what=TEXT, limit=WHOLE, order={"enum": ["newest"]})
     assert called("find cats", [find]) == [Call("find", {"what": "cats"})]
@@ -219,6 +233,7 @@ def test_an_optional_argument_is_given_only_if_the_question_mentions_it() -> Non
     assert calls == [Call("find", {"what": "cats", "limit": 3, "order": "newest"})]
 
 
+@pytest.mark.clause("BRAIN-6")
 def test_a_reference_is_followed_and_a_recursive_one_ends() -> None:
     (call,) = called("Use tree", TOOLS)
     assert call == Call("tree", {"root": {"label": "Use"}})
@@ -241,6 +256,7 @@ def test_a_reference_is_followed_and_a_recursive_one_ends() -> None:
     assert call.arguments["root"]["next"]["next"]
 
 
+@pytest.mark.clause("BRAIN-8")
 def test_json_mode_gives_the_value_itself() -> None:
     person = {"type": "object", "properties": {"name": TEXT, "age": WHOLE}, "required": ["name"]}
     for schema in (person, {"type": "array", "items": WHOLE}, WHOLE, None):
@@ -253,6 +269,7 @@ def test_json_mode_gives_the_value_itself() -> None:
             assert parsed.value == {"name": "Ann", "age": 3}
 
 
+@pytest.mark.clause("BRAIN-8")
 def test_an_answer_in_json_is_given_where_no_tool_fits_and_after_results() -> None:
     contract = bind([ADD])
     assert contract is not None
@@ -316,6 +333,7 @@ questions = st.lists(
 ).map(" ".join)
 
 
+@pytest.mark.clause("BRAIN-6")
 @given(schemas, questions)
 def test_arguments_fit_their_schema(schema: Any, question: str) -> None:
     given = {
@@ -336,6 +354,7 @@ def test_arguments_fit_their_schema(schema: Any, question: str) -> None:
 GOOD = render_calls([Call("search", {"query": "cats"})])
 
 
+@pytest.mark.clause("BRAIN-9")
 @pytest.mark.parametrize("name", UNDERSTOOD)
 def test_a_misbehaviour_that_is_understood_gives_the_same_calls(name: str) -> None:
     contract = bind(TOOLS)
@@ -345,6 +364,7 @@ def test_a_misbehaviour_that_is_understood_gives_the_same_calls(name: str) -> No
     assert contract.parse(bad).calls == (Call("search", {"query": "cats"}),)
 
 
+@pytest.mark.clause("BRAIN-9")
 @pytest.mark.parametrize("name", sorted(set(MISBEHAVIOURS) - set(UNDERSTOOD)))
 def test_any_other_misbehaviour_breaks_a_contract_for_exactly_one_call(name: str) -> None:
     contract = bind(TOOLS, tool_choice="any", parallel_tool_calls=False)
@@ -354,6 +374,7 @@ def test_any_other_misbehaviour_breaks_a_contract_for_exactly_one_call(name: str
         contract.parse(MISBEHAVIOURS[name](GOOD))
 
 
+@pytest.mark.clause("BRAIN-9")
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 @pytest.mark.parametrize("reply", ['{"name": "Ann"}', GOOD, '{"tool_calls":[]}'])
 def test_misbehaving_works_on_any_json_reply(name: str, reply: str) -> None:

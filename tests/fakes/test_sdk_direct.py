@@ -20,6 +20,8 @@ from langchain_cursor_fakes import (
 )
 from langchain_cursor_fakes._sdk_clock import FakeClock, Timeline, wake
 
+pytestmark = pytest.mark.fake
+
 LOCAL = {"model": "auto", "apiKey": "crsr_direct", "local": {"cwd": "/somewhere"}}
 
 
@@ -185,6 +187,7 @@ async def test_shutdown_ends_the_bridge() -> None:
 
 
 @pytest.mark.clause("FAKE-7")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="a run's result tells its error")
 async def test_a_bridge_that_is_silent_for_long_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("langchain_cursor_fakes._sdk_run._KEEPALIVE", 0.01)
     monkeypatch.setattr("langchain_cursor_fakes._sdk_run._STALL", 0.03)
@@ -250,6 +253,7 @@ async def test_sleepers_wake_in_the_order_of_the_clock() -> None:
 
 
 @pytest.mark.clause("FAKE-9")
+@pytest.mark.since("cursor-sdk", "1.0.40", because="a run's result tells its error")
 async def test_run_errors_are_told_from_1_0_40_on() -> None:
     for version, message in (("1.0.40", "[unavailable] busy"), ("1.0.39", None)):
         agent = await agent_of(FakeCursor([Error("unavailable", "busy")], version=version))

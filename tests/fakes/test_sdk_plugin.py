@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.fake
+
 TESTS = """
 from langchain_cursor import ChatCursor
 
@@ -113,6 +115,7 @@ def test_loading_the_plugin_loads_nothing_else() -> None:
 
 
 @pytest.mark.clause("FAKE-14")
+@pytest.mark.since("httpx", "0.28", because="httpx imports h11 late")
 def test_importing_the_fake_brings_neither_sdk_nor_langchain_nor_the_server() -> None:
     loaded = loaded_by("from langchain_cursor_fakes import FakeCursor, tool_call")
     assert not {"cursor_sdk", "langchain_core", "jsonschema", "h11"} & loaded

@@ -14,6 +14,8 @@ from langchain_cursor.serializer import Turn
 from langchain_cursor_fakes import FakeCursor, Hang, ReceivedRun, Text, Thinking, tool_call
 from tests.conftest import until
 
+pytestmark = pytest.mark.fake
+
 Chat = Callable[..., ChatCursor]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import cursor_sdk
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from langchain_cursor.agents import (
     MARK,
@@ -102,6 +103,7 @@ def test_with_the_extension_only_the_mark_is_added() -> None:
 
 
 @clause("AGENTS-2")
+@clause("SECURITY-4")
 @pytest.mark.parametrize("can", [STOCK, EXTENDED])
 @pytest.mark.parametrize("sandbox", [True, False])
 def test_no_tools_reaches_the_wire_as_an_empty_list_of_names(
@@ -111,6 +113,7 @@ def test_no_tools_reaches_the_wire_as_an_empty_list_of_names(
 
 
 @clause("AGENTS-2")
+@clause("SECURITY-4")
 def test_no_settings_of_the_user_are_loaded() -> None:
     options = agent_options(cursor_sdk, STOCK, AgentSettings("m"), api_key="k", workspace=WORKSPACE)
     assert options.local.setting_sources == []
@@ -118,6 +121,7 @@ def test_no_settings_of_the_user_are_loaded() -> None:
 
 
 @clause("AGENTS-3")
+@clause("SECURITY-6")
 @pytest.mark.parametrize("sandbox", [True, False])
 def test_the_sandbox_is_asked_for_or_refused_never_left_out(sandbox: bool) -> None:
     sent = wire(settings=AgentSettings("m", sandbox=sandbox))
@@ -336,3 +340,15 @@ def test_an_sdk_without_tools_and_sandbox_gets_the_rest() -> None:
 )
 def test_of_a_version_the_leading_numbers_are_read(version: str, numbers: tuple[int, ...]) -> None:
     assert version_tuple(version) == numbers
+
+
+@clause("SPEC-5")
+@pytest.mark.parametrize("can", [STOCK, EXTENDED], ids=["stock", "extension"])
+@pytest.mark.parametrize("sandbox", [True, False], ids=["sandbox", "no sandbox"])
+def test_the_options_as_they_are_sent(
+    can: Capabilities, sandbox: bool, snapshot: SnapshotAssertion
+) -> None:
+    params = model_params({"thinking": True, "effort": "high"})
+    settings = AgentSettings("composer-2.5", model_params=params, sandbox=sandbox)
+    prompts = [None, "Be brief."] if can.system_prompt else [None]
+    assert [wire(can, settings, system_prompt=prompt) for prompt in prompts] == snapshot

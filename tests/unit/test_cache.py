@@ -50,6 +50,7 @@ def test_a_directory_is_made_for_us_alone(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.clause("BRIDGE-10")
+@pytest.mark.clause("SECURITY-13")
 def test_where_others_could_write_nothing_is_cached(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

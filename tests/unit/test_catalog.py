@@ -653,6 +653,7 @@ def test_a_file_that_others_can_write_to_is_not_loaded(
 
 
 @clause("CATALOG-8")
+@clause("SECURITY-13")
 def test_another_users_file_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     store()
     assert load() == MODELS
@@ -662,6 +663,7 @@ def test_another_users_file_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @clause("CATALOG-8")
+@clause("SECURITY-13")
 def test_a_symbolic_link_is_neither_read_nor_written_through(
     directory: Path, tmp_path: Path
 ) -> None:
@@ -939,6 +941,8 @@ def test_a_file_that_another_process_sweeps_first_does_not_stop_the_sweep(
 
 
 @clause("CATALOG-12")
+@clause("SECURITY-14")
+@clause("SECURITY-7")
 def test_nothing_of_the_key_is_on_disk_in_logs_or_in_errors(
     directory: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -125,6 +125,8 @@ def test_no_key_is_an_error_at_the_first_call_that_names_all_three_ways() -> Non
 
 
 @pytest.mark.clause("CHAT-19")
+@pytest.mark.clause("SECURITY-9")
+@pytest.mark.clause("SECURITY-10")
 def test_the_key_shows_nowhere_but_in_the_models_own_pickle() -> None:
     llm = ChatCursor(api_key=KEY)
     for text in (repr(llm), str(llm), dumps(llm), json.dumps(dumpd(llm)), llm._get_llm_string()):
@@ -138,6 +140,7 @@ def test_the_key_shows_nowhere_but_in_the_models_own_pickle() -> None:
 
 
 @pytest.mark.clause("CHAT-19")
+@pytest.mark.clause("SECURITY-9")
 @pytest.mark.parametrize(
     "mistake", [{"modle": "auto"}, {"timeout": -1}, {"cursor_api_key": [KEY]}, {"api_key": [KEY]}]
 )

@@ -17,6 +17,7 @@ from langchain_core.tools import InjectedToolArg, StructuredTool, Tool, tool
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from langchain_cursor._json_scan import JSONError, decode
 from langchain_cursor.contract import (
     Call,
     Contract,
@@ -170,6 +171,7 @@ def test_a_typed_dict_becomes_a_tool() -> None:
     assert spec.parameters["required"] == ["city"]
 
 
+@pytest.mark.clause("CONTRACT-1")
 def test_a_pydantic_v1_model_becomes_a_tool() -> None:
     from pydantic.v1 import BaseModel as BaseModelV1
 
@@ -183,6 +185,7 @@ def test_a_pydantic_v1_model_becomes_a_tool() -> None:
     assert spec.parameters["required"] == ["city"]
 
 
+@pytest.mark.clause("CONTRACT-1")
 def test_a_tool_without_parameters_takes_an_empty_object() -> None:
     for given in (
         {"name": "now"},
@@ -194,6 +197,7 @@ def test_a_tool_without_parameters_takes_an_empty_object() -> None:
         assert contract.parse(asking("now")).calls == (Call("now", {}),)
 
 
+@pytest.mark.clause("CONTRACT-1")
 def test_injected_arguments_are_not_shown_to_the_model() -> None:
     @tool
     def lookup(key: str, user: Annotated[str, InjectedToolArg]) -> str:
@@ -203,11 +207,13 @@ def test_injected_arguments_are_not_shown_to_the_model() -> None:
     assert set(bound([lookup]).tools[0].parameters["properties"]) == {"key"}
 
 
+@pytest.mark.clause("CONTRACT-1")
 def test_a_simple_tool_takes_its_one_text() -> None:
     contract = bound([Tool(name="ask", description="Ask.", func=str)])
     assert contract.parse(asking("ask", __arg1="hi")).calls == (Call("ask", {"__arg1": "hi"}),)
 
 
+@pytest.mark.clause("CONTRACT-1")
 def test_strict_closes_the_schema() -> None:
     contract = bound([weather_tool], strict=True)
     assert contract.tools[0].parameters["additionalProperties"] is False
@@ -215,6 +221,7 @@ def test_strict_closes_the_schema() -> None:
     assert "unit" in wrong.message
 
 
+@pytest.mark.clause("CONTRACT-1")
 def test_strict_also_closes_the_schema_of_an_openai_dict_and_leaves_the_dict_alone() -> None:
     given = {"type": "function", "function": copy.deepcopy(SEARCH)}
     contract = bound([given], strict=True)
@@ -243,6 +250,7 @@ def test_a_tool_that_cannot_be_called_is_refused_with_the_reason(given: Any, say
         bind([given])
 
 
+@pytest.mark.clause("CONTRACT-2")
 def test_a_tool_of_free_text_is_refused() -> None:
     given = Tool(name="run", description="Run.", func=str, metadata={"type": "custom_tool"})
     with pytest.raises(ValueError, match="Give it an argument schema"):
@@ -288,6 +296,7 @@ def test_a_reference_that_leads_nowhere_is_refused(reference: str) -> None:
         bind([{"name": "f", "parameters": schema}])
 
 
+@pytest.mark.clause("CONTRACT-2")
 def test_no_reference_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> None:
         raise AssertionError("a schema reached for the network")
@@ -305,6 +314,7 @@ def test_no_reference_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert violation(contract, asking("f", a="1", b=2)).reason == "invalid-arguments"
 
 
+@pytest.mark.clause("CONTRACT-2")
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
 def test_a_reference_is_followed_to_where_no_schema_stands(keyword: str) -> None:
     schema = {
@@ -316,6 +326,7 @@ def test_a_reference_is_followed_to_where_no_schema_stands(keyword: str) -> None
         bind([{"name": "f", "parameters": schema}])
 
 
+@pytest.mark.clause("CONTRACT-2")
 def test_a_schema_may_refer_to_the_schema_of_schemas() -> None:
     draft = "https://json-schema.org/draft/2020-12/schema"
     schema = {"type": "object", "properties": {"schema": {"$ref": draft}}}
@@ -325,6 +336,7 @@ def test_a_schema_may_refer_to_the_schema_of_schemas() -> None:
     assert "arguments.schema.type" in wrong.message
 
 
+@pytest.mark.clause("CONTRACT-2")
 def test_a_property_may_be_called_like_a_keyword() -> None:
     schema = {
         "type": "object",
@@ -375,17 +387,20 @@ def test_a_choice_of_an_unknown_tool_names_the_known_ones() -> None:
         bind([NOW, SEARCH], tool_choice="later")
 
 
+@pytest.mark.clause("CONTRACT-3")
 @pytest.mark.parametrize("choice", [{"type": "sometimes"}, {}, 5, ["now"]])
 def test_a_choice_that_is_not_understood_is_refused(choice: Any) -> None:
     with pytest.raises(ValueError, match="is not understood"):
         bind([NOW], tool_choice=choice)
 
 
+@pytest.mark.clause("CONTRACT-3")
 def test_a_call_cannot_be_due_without_tools() -> None:
     with pytest.raises(ValueError, match="no tools are bound"):
         bind([], tool_choice="any")
 
 
+@pytest.mark.clause("CONTRACT-3")
 @pytest.mark.parametrize(
     "kwargs",
     [
@@ -399,6 +414,7 @@ def test_parallel_calls_can_be_turned_off(kwargs: Any) -> None:
     assert bound([NOW], parallel_tool_calls=True).parallel
 
 
+@pytest.mark.clause("CONTRACT-1")
 def test_a_contract_is_plain_data() -> None:
     contract = bound([NOW, SEARCH], tool_choice="any")
     contract.parse(asking("now"))
@@ -414,6 +430,7 @@ def test_a_contract_is_plain_data() -> None:
         frozen.choice = "auto"
 
 
+@pytest.mark.clause("CONTRACT-16")
 def test_a_violation_travels_between_processes() -> None:
     wrong = violation(bound([NOW]), asking("later"))
     again = pickle.loads(pickle.dumps(wrong))
@@ -476,6 +493,7 @@ def test_the_block_for_a_value_shows_its_schema() -> None:
     assert "JSON Schema" not in json_contract().render()
 
 
+@pytest.mark.clause("CONTRACT-2")
 def test_an_invalid_schema_for_a_value_is_refused() -> None:
     with pytest.raises(ValueError, match="Invalid JSON Schema"):
         json_contract({"type": "text"})
@@ -559,6 +577,7 @@ def test_where_no_answer_is_allowed_everything_is_held(contract: Any) -> None:
     assert scanner.finish() == "Well, {hm}. "
 
 
+@pytest.mark.clause("CONTRACT-14")
 def test_a_finished_scanner_takes_no_more_text() -> None:
     scanner = ReplyScanner(bound([NOW]))
     scanner.feed("Hi")
@@ -661,10 +680,16 @@ def test_a_pattern_of_another_language_is_not_checked() -> None:
     assert schema_violation(letters, {"a": 1}) is not None
     keys = {"patternProperties": {r"^\p{L}$": {}}, "additionalProperties": False}
     assert schema_violation({"type": "object", **keys}, {"a": 1}) is None
+    keys = {"patternProperties": {r"^\p{L}$": {}}, "unevaluatedProperties": False}
+    assert schema_violation({"type": "object", **keys}, {"a": 1}) is None
     python = {"type": "object", "properties": {"a": {"pattern": "^[a-z]+$"}}}
     assert schema_violation(python, {"a": "1"}) is not None
+    keys = {"patternProperties": {"^[a-z]$": {}}, "additionalProperties": False}
+    assert schema_violation({"type": "object", **keys}, {"a": 1}) is None
+    assert schema_violation({"type": "object", **keys}, {"1": 1}) is not None
 
 
+@pytest.mark.clause("CONTRACT-15")
 @pytest.mark.parametrize(
     ("items", "unique"),
     [
@@ -675,14 +700,20 @@ def test_a_pattern_of_another_language_is_not_checked() -> None:
         ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
         ([[1, 2], [2, 1]], True),
         ([{"a": [1]}, {"a": [1.0]}], False),
+        ([{"a": 1}, {"a": 2}], True),
+        (["a", "a"], False),
         ([None, None], False),
     ],
 )
 def test_unique_items_are_compared_as_json_does(items: list[Any], unique: bool) -> None:
     found = schema_violation({"type": "array", "uniqueItems": True}, items)
     assert (found is None) == unique
+    assert schema_violation({"type": "array", "uniqueItems": False}, items) is None
+    anything: dict[str, Any] = {"uniqueItems": True}
+    assert schema_violation({"properties": {"a": anything}}, {"a": "xx"}) is None
 
 
+@pytest.mark.clause("CONTRACT-15")
 def test_the_nearest_alternative_is_named() -> None:
     schema = {
         "type": "object",
@@ -701,6 +732,7 @@ def test_the_nearest_alternative_is_named() -> None:
     assert "value.e.n: True is not of type 'string'." in found
 
 
+@pytest.mark.clause("CONTRACT-15")
 def test_what_two_references_find_is_named_once() -> None:
     schema = {
         "allOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/n"}],
@@ -712,6 +744,7 @@ def test_what_two_references_find_is_named_once() -> None:
     assert found.split("\n")[1:] == ["value.n: 'x' is not of type 'integer'."]
 
 
+@pytest.mark.clause("CONTRACT-15")
 def test_an_older_draft_is_honoured() -> None:
     draft4 = {
         "$schema": "http://json-schema.org/draft-04/schema#",
@@ -762,6 +795,174 @@ def expression(depth: int, leaf: Any) -> Any:
     return leaf
 
 
+@pytest.mark.clause("CONTRACT-1")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "custom", "name": "f", "input_schema": {"type": "object"}},
+        {"type": "custom", "name": "f", "parameters": {"type": "object"}},
+        {"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}},
+        {"type": "object", "title": "f"},
+    ],
+)
+def test_a_dict_that_defines_a_function_is_a_tool_in_whatever_form(given: Any) -> None:
+    (spec,) = bound([given]).tools
+    assert (spec.name, spec.description, spec.parameters["type"]) == ("f", "", "object")
+
+
+@pytest.mark.clause("CONTRACT-1")
+def test_a_tool_can_be_written_in_openais_form() -> None:
+    given = {"type": "function", "function": SEARCH}
+    assert bound([given]).tools[0].as_openai_tool() == given
+    assert bound([bound([given]).tools[0].as_openai_tool()]) == bound([SEARCH])
+
+
+@pytest.mark.clause("CONTRACT-1")
+def test_titles_are_left_out_of_schemas_and_nowhere_else() -> None:
+    properties = {
+        "title": {"title": "Title", "type": "string"},
+        "rows": {
+            "type": "array",
+            "items": {"title": "Row", "type": "object"},
+            "default": {"title": "kept"},
+        },
+    }
+    spec = bound([{"name": "f", "parameters": {"type": "object", "properties": properties}}])
+    assert spec.tools[0].parameters["properties"] == {
+        "title": {"type": "string"},
+        "rows": {"type": "array", "items": {"type": "object"}, "default": {"title": "kept"}},
+    }
+
+
+@pytest.mark.clause("CONTRACT-5")
+def test_text_stays_readable_and_half_a_character_is_escaped() -> None:
+    block = bound([{"name": "f", "description": "Größe \ud83d"}]).render()
+    assert r'"description":"Größe \ud83d"' in block
+    block.encode()
+
+
+@pytest.mark.clause("CONTRACT-2")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"type": "web_search_1", "name": "search"},
+            "Tool 'search' is run by its provider and cannot be called through a Cursor agent: "
+            "{'type': 'web_search_1', 'name': 'search'}. Bind a tool of your own.",
+        ),
+        (
+            {"type": "web_search_1"},
+            "Tool 'web_search_1' is run by its provider and cannot be called through a Cursor "
+            "agent: {'type': 'web_search_1'}. Bind a tool of your own.",
+        ),
+        (
+            {"name": "", "parameters": {"type": "object"}},
+            "This tool has no name: {'name': '', 'parameters': {'type': 'object'}}. Give it one.",
+        ),
+        (
+            {"name": "f", "parameters": {"type": "array"}},
+            "The parameters of tool 'f' must be a JSON Schema of an object, not {'type': 'array'}. "
+            "Wrap the value in an object with one property.",
+        ),
+        (
+            Tool(name="run", description="Run.", func=str, metadata={"type": "custom_tool"}),
+            "Tool 'run' takes free text in another provider's format ('custom'). Give it an "
+            "argument schema.",
+        ),
+    ],
+)
+def test_a_refusal_names_the_tool_and_what_to_do(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        bind([given])
+
+
+@pytest.mark.clause("CONTRACT-2")
+def test_a_schema_without_a_title_has_no_name() -> None:
+    with pytest.raises(ValueError, match="'title'"):
+        bind([{"type": "object", "properties": {}}])
+
+
+@pytest.mark.clause("CONTRACT-15")
+def test_a_place_is_written_as_in_code() -> None:
+    number = {"type": "integer"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "unit price": number,
+            "größe in m": number,
+            "rows": {"type": "array", "items": number},
+        },
+    }
+    found = schema_violation(schema, {"unit price": "x", "größe in m": "y", "rows": [1, "z"]})
+    assert found == (
+        "The value does not fit the JSON Schema.\n"
+        "value[\"unit price\"]: 'x' is not of type 'integer'.\n"
+        "value[\"größe in m\"]: 'y' is not of type 'integer'.\n"
+        "value.rows[1]: 'z' is not of type 'integer'."
+    )
+
+
+@pytest.mark.clause("CONTRACT-17")
+def test_an_interpreter_with_lower_limits_has_violations_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Where the stack ends inside the standard library depends on the interpreter.
+    def at_the_end(text: str, strict: bool) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("langchain_cursor._json_scan.json.loads", at_the_end)
+    with pytest.raises(JSONError, match="nested too deep for the stack that is left"):
+        decode('{"tool_calls": []}')
+
+
+@pytest.mark.clause("CONTRACT-17")
+@pytest.mark.parametrize(
+    ("text", "message", "position"),
+    [
+        ("{} {}", "more text after the JSON value", 3),
+        ('{"a": größe}', 'expected a value, found "größe"', 6),
+        (f"[{'x' * 20}]", f'expected a value, found "{"x" * 20}"', 1),
+        (f"[{'x' * 21}]", f'expected a value, found "{"x" * 20}..."', 1),
+        ('"\\ud83d"', "a string holds half of a surrogate pair", 0),
+    ],
+)
+def test_an_error_in_json_is_told_with_its_place(text: str, message: str, position: int) -> None:
+    with pytest.raises(JSONError) as caught:
+        decode(text)
+    assert (caught.value.message, caught.value.position) == (message, position)
+
+
+@pytest.mark.clause("CONTRACT-15")
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [("5", "a number"), ("[1]", "a list"), ("true", "a boolean"), (r'"\"text\""', "a string")],
+)
+def test_arguments_that_are_no_object_are_named_by_their_kind(arguments: str, kind: str) -> None:
+    reply = f'{{"tool_calls": [{{"name": "now", "arguments": {arguments}}}]}}'
+    wrong = violation(bound([NOW]), reply)
+    assert wrong.reason == "invalid-arguments"
+    assert f'"arguments" must be an object, not {kind}.' in wrong.message
+
+
+@pytest.mark.clause("CONTRACT-7")
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"properties": {"a": {}}}, "object"),
+        ({"type": "object"}, "object"),
+        ({"type": "array"}, "array"),
+        ({"type": "integer"}, "value"),
+        ({"type": ["object", "null"]}, "value"),
+        ({}, "value"),
+        (None, "object"),
+    ],
+)
+def test_the_kind_of_value_that_is_due_is_named(schema: Any, kind: str) -> None:
+    assert (
+        f"Your whole reply is one JSON {kind} and nothing else." in json_contract(schema).render()
+    )
+
+
 @pytest.mark.clause("CONTRACT-21")
 def test_alternatives_that_refer_to_themselves_are_checked_in_linear_time() -> None:
     sides = {"l": {"$ref": "#/$defs/e"}, "r": {"$ref": "#/$defs/e"}}
@@ -777,6 +978,7 @@ def test_alternatives_that_refer_to_themselves_are_checked_in_linear_time() -> N
     assert f"value.e{'.l' * 40}: 'x' is not of type 'integer'" in found
 
 
+@pytest.mark.clause("PACKAGE-3")
 def test_importing_the_contract_loads_neither_langchain_nor_jsonschema() -> None:
     code = (
         "import sys, langchain_cursor.contract as c\n"
@@ -787,6 +989,7 @@ def test_importing_the_contract_loads_neither_langchain_nor_jsonschema() -> None
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.clause("CONTRACT-2")
 def test_an_object_that_is_no_tool_is_refused() -> None:
     nothing: Any = object()
     with pytest.raises(ValueError, match="Unsupported function"):

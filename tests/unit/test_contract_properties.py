@@ -108,6 +108,7 @@ def test_calls_come_back_as_they_were_rendered(wanted: list[Call]) -> None:
     assert parsed == Parsed(tuple(wanted), "")
 
 
+@pytest.mark.clause("CONTRACT-10")
 @given(calls, st.sampled_from(["```json\n{}\n```", "Sure.\n{}", "\ufeff {}\n", "<tool_calls>{}"]))
 def test_calls_come_back_out_of_wrappers_and_prose(wanted: list[Call], around: str) -> None:
     before, after = around.split("{}")
@@ -130,6 +131,7 @@ def test_any_text_is_an_answer_or_calls_or_a_violation(
         assert result[1]
 
 
+@pytest.mark.clause("CONTRACT-17")
 @given(contracts, st.sampled_from(REPLIES), st.data())
 def test_a_damaged_reply_is_an_answer_or_calls_or_a_violation(
     contract: Contract | JsonContract, reply: str, data: st.DataObject
@@ -175,6 +177,7 @@ def test_prose_is_shown_at_once_up_to_its_last_white_space(prose: str) -> None:
     assert scanner.parsed() == Parsed((), prose)
 
 
+@pytest.mark.clause("CONTRACT-13")
 @given(json_like, st.data())
 def test_no_contract_reply_is_ever_shown(prose: str, data: st.DataObject) -> None:
     contract = bind(TOOLS)
@@ -227,6 +230,7 @@ def test_nothing_in_a_tool_can_end_the_block_or_begin_a_line(
     ]
 
 
+@pytest.mark.clause("CONTRACT-23")
 @given(tools, st.sampled_from(["auto", "any", "tool"]), st.booleans())
 def test_a_rendered_contract_reads_back(specs: list[ToolSpec], choice: Any, parallel: bool) -> None:
     forced = specs[0].name if choice == "tool" else None
@@ -250,6 +254,7 @@ def reference(text: str) -> Any:
     return value
 
 
+@pytest.mark.clause("CONTRACT-17")
 @given(json_like | json_values.map(json.dumps) | json_values.map(lambda v: json.dumps(v)[:-1]))
 @example('"\\ud83d\\ude00"')
 @example('"\\ud83d"')
@@ -269,6 +274,7 @@ def test_decoding_agrees_with_the_standard_library(text: str) -> None:
         assert decode(text) == expected
 
 
+@pytest.mark.clause("CONTRACT-17")
 @given(st.integers(MAX_DEPTH - 3, MAX_DEPTH + 3))
 def test_decoding_stops_at_the_depth_limit(depth: int) -> None:
     text = "[" * depth + "]" * depth

@@ -409,6 +409,7 @@ def test_whatever_stands_in_the_file_is_a_key_or_an_error_without_one(
         assert problem.__context__ is None
 
 
+@pytest.mark.clause("PACKAGE-3")
 def test_the_module_imports_neither_the_sdk_nor_an_http_client() -> None:
     code = (
         "import langchain_cursor.credentials, sys; print({'cursor_sdk', 'httpx'} & {*sys.modules})"

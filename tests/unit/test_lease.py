@@ -457,6 +457,38 @@ class LeaseMachine(RuleBasedStateMachine):
 TestAnyHistory: Any = clause("LEASE-6")(LeaseMachine.TestCase)
 
 
+# --- without a call ---
+
+
+@clause("LEASE-8")
+def test_what_holds_without_a_call_is_given_up_after_its_time(bench: Bench) -> None:
+    bench.lease.hold("a", 10)
+    assert bench.lease.held
+    bench.clock.sleep(9)
+    assert bench.released == []
+    bench.clock.sleep(1)
+    assert (bench.lease.held, bench.released) == (False, ["a"])
+
+
+@clause("LEASE-8")
+def test_holding_counts_no_call(bench: Bench) -> None:
+    bench.lease.begin()
+    bench.lease.hold("a", 10)
+    assert bench.clock.pending == []
+    bench.lease.hold("b", 20)
+    assert bench.released == ["a"]
+    bench.lease.end(None, 0)
+    assert len(bench.clock.pending) == 1
+    bench.clock.sleep(20)
+    assert bench.released == ["a", "b"]
+
+
+@clause("LEASE-8")
+def test_holding_for_no_time_is_giving_up_at_once(bench: Bench) -> None:
+    bench.lease.hold("a", 0)
+    assert (bench.lease.held, bench.released, bench.clock.pending) == (False, ["a"], [])
+
+
 # --- a real loop ---
 
 

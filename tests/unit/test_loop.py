@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import threading
@@ -179,3 +180,50 @@ def test_results_are_not_kept_alive() -> None:
     private_loop().run(_value)
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.clause("RUNTIME-18")
+def test_where_no_thread_can_be_started_there_is_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[asyncio.AbstractEventLoop] = []
+    new_event_loop = asyncio.new_event_loop
+
+    def keep() -> asyncio.AbstractEventLoop:
+        made.append(new_event_loop())
+        return made[-1]
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio, "new_event_loop", keep)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(CursorClosedError):
+        PrivateLoop()
+    assert [loop.is_closed() for loop in made] == [True]
+
+
+@pytest.mark.clause("RUNTIME-18")
+def test_a_loop_that_was_stopped_by_others_refuses_work_too() -> None:
+    own = PrivateLoop()
+    own.loop.call_soon_threadsafe(own.loop.stop)
+    own._thread.join(5)
+    with pytest.raises(CursorClosedError):
+        own.run(_value)
+
+
+@pytest.mark.clause("RUNTIME-18")
+def test_who_waits_for_work_that_will_not_end_is_told() -> None:
+    own = PrivateLoop()
+    began, finish = threading.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        began.set()
+        while not finish.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await finish.wait()
+
+    job = own.submit(stubborn)
+    assert began.wait(5)
+    own.end(timeout=5)
+    with pytest.raises(CursorClosedError):
+        job.future.result(timeout=5)
+    job.cancel()  # too late, and no harm

@@ -104,6 +104,8 @@ def holder(temporary: Path) -> Iterator[subprocess.Popen[str]]:
 # --- making and removing ---
 
 
+@pytest.mark.clause("SCRATCH-1")
+@pytest.mark.clause("SECURITY-13")
 def test_a_root_is_for_its_owner_alone(scratch: Scratch, temporary: Path) -> None:
     assert scratch.root.parent == temporary
     assert scratch.root.name.startswith(PREFIX)
@@ -112,6 +114,8 @@ def test_a_root_is_for_its_owner_alone(scratch: Scratch, temporary: Path) -> Non
     assert stat.S_IMODE((scratch.root / LOCK).stat().st_mode) == 0o600
 
 
+@pytest.mark.clause("SCRATCH-1")
+@pytest.mark.clause("SECURITY-13")
 def test_a_liberal_umask_opens_nothing(temporary: Path) -> None:
     old = os.umask(0)
     try:
@@ -123,6 +127,7 @@ def test_a_liberal_umask_opens_nothing(temporary: Path) -> None:
     scratch.remove()
 
 
+@pytest.mark.clause("SCRATCH-1")
 def test_the_workspace_is_empty_and_absolute(
     scratch: Scratch, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -134,6 +139,7 @@ def test_the_workspace_is_empty_and_absolute(
     relative.remove()
 
 
+@pytest.mark.clause("SCRATCH-2")
 def test_removing_leaves_no_file_and_no_descriptor(temporary: Path) -> None:
     before = open_files()
     scratch = Scratch()
@@ -147,6 +153,7 @@ def test_removing_leaves_no_file_and_no_descriptor(temporary: Path) -> None:
     assert open_files() == before
 
 
+@pytest.mark.clause("SCRATCH-2")
 def test_removing_twice_does_nothing_more(temporary: Path) -> None:
     scratch = Scratch()
     scratch.remove()
@@ -156,6 +163,7 @@ def test_removing_twice_does_nothing_more(temporary: Path) -> None:
     os.close(other)  # it was not closed by those
 
 
+@pytest.mark.clause("SCRATCH-3")
 def test_cleaning_empties_all_but_the_workspace(scratch: Scratch) -> None:
     for name in ("home", "state", "tmp", "workspace"):
         (scratch.root / name / "file").touch()
@@ -168,6 +176,7 @@ def test_cleaning_empties_all_but_the_workspace(scratch: Scratch) -> None:
     assert sweep() == []
 
 
+@pytest.mark.clause("SCRATCH-3")
 @pytest.mark.parametrize("left", ["nothing", "all but the lock"])
 def test_cleaning_makes_a_root_anew_that_somebody_deleted(left: str, temporary: Path) -> None:
     before = open_files()
@@ -188,6 +197,7 @@ def test_cleaning_makes_a_root_anew_that_somebody_deleted(left: str, temporary: 
 # --- temporary directories that do not serve ---
 
 
+@pytest.mark.clause("SCRATCH-4")
 def test_a_missing_temporary_directory_is_named_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -200,6 +210,7 @@ def test_a_missing_temporary_directory_is_named_with_what_to_do(
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
+@pytest.mark.clause("SCRATCH-4")
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT])
 def test_a_directory_that_cannot_be_written_to_is_named_with_the_reason(
     number: int, monkeypatch: pytest.MonkeyPatch, temporary: Path
@@ -216,6 +227,7 @@ def test_a_directory_that_cannot_be_written_to_is_named_with_the_reason(
     assert open_files() == before
 
 
+@pytest.mark.clause("SCRATCH-4")
 def test_no_temporary_directory_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/a']")
@@ -226,6 +238,7 @@ def test_no_temporary_directory_at_all_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert sweep() == []
 
 
+@pytest.mark.clause("SCRATCH-4")
 def test_a_disk_that_is_full_halfway_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -244,6 +257,7 @@ def test_a_disk_that_is_full_halfway_leaves_nothing(
     assert open_files() == before
 
 
+@pytest.mark.clause("SCRATCH-4")
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC])
 def test_a_lock_file_that_cannot_be_made_leaves_nothing(
     number: int, monkeypatch: pytest.MonkeyPatch, temporary: Path
@@ -261,6 +275,7 @@ def test_a_lock_file_that_cannot_be_made_leaves_nothing(
     assert names(temporary) == []
 
 
+@pytest.mark.clause("SCRATCH-4")
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
 def test_a_file_system_without_locks_is_refused_and_never_swept(
     number: int, monkeypatch: pytest.MonkeyPatch, temporary: Path
@@ -281,6 +296,7 @@ def test_a_file_system_without_locks_is_refused_and_never_swept(
 # --- sweeping ---
 
 
+@pytest.mark.clause("SCRATCH-5")
 def test_the_root_of_a_living_process_stays(holder: subprocess.Popen[str]) -> None:
     root = Path(line_of(holder))
     age(root, 1e6)
@@ -288,6 +304,7 @@ def test_the_root_of_a_living_process_stays(holder: subprocess.Popen[str]) -> No
     assert names(root) == ["home", LOCK, "state", "tmp", "workspace"]
 
 
+@pytest.mark.clause("SCRATCH-5")
 def test_the_root_of_a_killed_process_is_removed_at_once(
     holder: subprocess.Popen[str], temporary: Path
 ) -> None:
@@ -299,12 +316,14 @@ def test_the_root_of_a_killed_process_is_removed_at_once(
     assert names(temporary) == []
 
 
+@pytest.mark.clause("SCRATCH-5")
 def test_the_own_root_stays(scratch: Scratch) -> None:
     age(scratch.root, 1e6)
     assert sweep() == []
     assert scratch.workspace.exists()
 
 
+@pytest.mark.clause("SCRATCH-5")
 def test_another_directory_can_be_swept(tmp_path: Path, temporary: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -313,10 +332,12 @@ def test_another_directory_can_be_swept(tmp_path: Path, temporary: Path) -> None
     assert here.exists()
 
 
+@pytest.mark.clause("SCRATCH-5")
 def test_a_directory_that_does_not_exist_is_swept_in_vain(tmp_path: Path) -> None:
     assert sweep(str(tmp_path / "none")) == []
 
 
+@pytest.mark.clause("SCRATCH-6")
 def test_a_root_of_another_user_is_never_touched(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -328,6 +349,8 @@ def test_a_root_of_another_user_is_never_touched(
     assert (dead / "state" / "token").exists()
 
 
+@pytest.mark.clause("SCRATCH-6")
+@pytest.mark.clause("SECURITY-13")
 def test_links_and_files_that_are_named_like_a_root_are_never_touched(
     tmp_path: Path, temporary: Path
 ) -> None:
@@ -344,6 +367,7 @@ def test_links_and_files_that_are_named_like_a_root_are_never_touched(
     assert (target / "state" / "token").exists()
 
 
+@pytest.mark.clause("SCRATCH-6")
 @pytest.mark.parametrize(
     "name", ["main", "examples", "0.1.0", "benchmarks-old", "aaaaaaaaa", "AAAAAAAA"]
 )
@@ -360,6 +384,7 @@ def test_an_old_directory_of_the_user_is_never_touched(
     assert (mine / file).read_text() == "precious"
 
 
+@pytest.mark.clause("SCRATCH-6")
 def test_a_root_without_a_lock_file_is_removed_only_when_it_is_empty_and_old(
     temporary: Path,
 ) -> None:
@@ -377,6 +402,7 @@ def test_a_root_without_a_lock_file_is_removed_only_when_it_is_empty_and_old(
     assert names(temporary) == [f"{PREFIX}newempty", f"{PREFIX}oldfull_"]
 
 
+@pytest.mark.clause("SCRATCH-6")
 @pytest.mark.parametrize("kind", ["directory", "link"])
 def test_a_lock_that_is_no_file_protects_the_root(
     kind: str, tmp_path: Path, temporary: Path
@@ -393,6 +419,7 @@ def test_a_lock_that_is_no_file_protects_the_root(
     assert (root / "state" / "token").exists()
 
 
+@pytest.mark.clause("SCRATCH-5")
 def test_what_cannot_be_deleted_is_tried_again_by_the_next_sweep(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -404,6 +431,7 @@ def test_what_cannot_be_deleted_is_tried_again_by_the_next_sweep(
     assert sweep() == [dead]
 
 
+@pytest.mark.clause("SCRATCH-5")
 def test_sweeps_at_once_remove_each_root_once(temporary: Path) -> None:
     dead = {make_dead(temporary, f"dead{number:04}") for number in range(50)}
     barrier = threading.Barrier(8)
@@ -443,6 +471,7 @@ class Before:
         return self.real(lock)
 
 
+@pytest.mark.clause("SCRATCH-7")
 def test_a_sweep_that_has_come_and_gone_before_the_lock_is_noticed(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -459,6 +488,7 @@ def test_a_sweep_that_has_come_and_gone_before_the_lock_is_noticed(
     assert open_files() == before
 
 
+@pytest.mark.clause("SCRATCH-7")
 def test_a_root_that_a_sweep_is_just_removing_is_left_to_it(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -477,6 +507,7 @@ def test_a_root_that_a_sweep_is_just_removing_is_left_to_it(
     scratch.remove()
 
 
+@pytest.mark.clause("SCRATCH-7")
 def test_a_root_that_is_swept_before_its_lock_file_is_made_is_made_again(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -495,6 +526,7 @@ def test_a_root_that_is_swept_before_its_lock_file_is_made_is_made_again(
     scratch.remove()
 
 
+@pytest.mark.clause("SCRATCH-7")
 def test_a_maker_that_locks_before_the_sweep_keeps_its_root(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -511,6 +543,7 @@ def test_a_maker_that_locks_before_the_sweep_keeps_its_root(
     os.close(taken[0])
 
 
+@pytest.mark.clause("SCRATCH-7")
 def test_a_sweep_that_comes_second_reports_nothing(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -521,6 +554,7 @@ def test_a_sweep_that_comes_second_reports_nothing(
     assert first == [dead]
 
 
+@pytest.mark.clause("SCRATCH-7")
 def test_a_root_that_is_always_taken_ends_in_an_error(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
@@ -552,6 +586,7 @@ def forked(code: str, temporary: Path) -> list[str]:
     return out.splitlines()
 
 
+@pytest.mark.clause("SCRATCH-8")
 def test_a_forked_child_removes_nothing(temporary: Path) -> None:
     said = forked(
         """
@@ -569,6 +604,7 @@ def test_a_forked_child_removes_nothing(temporary: Path) -> None:
     assert said == ["child True", "parent True []", "end False"]
 
 
+@pytest.mark.clause("SCRATCH-8")
 def test_a_forked_child_that_lets_go_leaves_the_parents_lock(temporary: Path) -> None:
     said = forked(
         """
@@ -587,6 +623,7 @@ def test_a_forked_child_that_lets_go_leaves_the_parents_lock(temporary: Path) ->
     assert names(temporary) == []
 
 
+@pytest.mark.clause("SCRATCH-8")
 @pytest.mark.parametrize("lets_go", [True, False])
 def test_a_killed_parents_root_is_swept_once_no_child_holds_the_lock(
     lets_go: bool, temporary: Path
@@ -611,6 +648,7 @@ def test_a_killed_parents_root_is_swept_once_no_child_holds_the_lock(
     assert len(sweep()) == (0 if lets_go else 1)
 
 
+@pytest.mark.clause("SCRATCH-8")
 def test_a_started_program_does_not_inherit_the_lock(temporary: Path) -> None:
     holder = start(
         """

@@ -235,6 +235,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @clause("SERIALIZER-8")
+@clause("SECURITY-1")
 @given(case=cases())
 def test_a_history_is_read_back_exactly_as_it_went_in(case: Case) -> None:
     prompt = serialize(case.messages)
