@@ -6,22 +6,24 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(shell command -v uv 2>/dev/null)
 READY  := $(VENV)/.installed
+ifdef UV
+MAKE_VENV := uv venv --python $(PYTHON)
+INSTALL   := uv pip install --quiet --python $(BIN)/python
+else
+MAKE_VENV := $(PYTHON) -m venv
+INSTALL   := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-min test-wheels test-ray record spec coverage mutants lint format bench bench-ci clean
 
 help:  ## Show what can be made.
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 # A virtual environment with the package (editable) and its development tools.
 $(READY): pyproject.toml
-ifdef UV
-	test -x $(BIN)/python || uv venv --python $(PYTHON) $(VENV)
-	uv pip install --quiet --python $(BIN)/python -e '.[dev]'
-else
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-endif
+	test -x $(BIN)/python || $(MAKE_VENV) $(VENV)
+	$(INSTALL) -e '.[dev]'
 	@touch $@
 
 demo: $(READY)  ## Ask a question: on your account if there is a key, else on the offline stand-in.
@@ -29,6 +31,37 @@ demo: $(READY)  ## Ask a question: on your account if there is a key, else on th
 
 test: $(READY)  ## Run all tests offline (real bridge, stand-in cloud).
 	$(BIN)/python -m pytest
+
+record: $(READY)  ## Record the cassettes anew from the real bridge.
+	$(BIN)/python -m pytest tests/behaviour -m cassette --record-mode=rewrite
+
+spec: $(READY)  ## Print which clause of spec/ is proved by how many tests on which backend.
+	$(BIN)/python -m tests.spec_matrix
+
+# Python 3.10 or 3.11 have wheels of all the oldest versions.
+MIN_VENV := .venv-min
+test-min: $(READY)  ## Run the tests with the oldest versions that pyproject.toml allows.
+	$(BIN)/python -m tests.lower_bounds > $(VENV)/oldest.txt
+	test -x $(MIN_VENV)/bin/python || $(MAKE_VENV) $(MIN_VENV)
+	$(subst $(BIN),$(MIN_VENV)/bin,$(INSTALL)) -r $(VENV)/oldest.txt -e .
+	$(subst $(BIN),$(MIN_VENV)/bin,$(INSTALL)) --no-deps 'langchain-tests>=1.1,<2' pytest-codspeed numpy
+	@# The cassettes are of the newest SDK.
+	$(MIN_VENV)/bin/python -m pytest -m "not cassette" --ignore tests/behaviour/test_cassettes.py
+
+test-wheels: $(READY)  ## Install wheel and sdist on each Python of this machine and use them there.
+	$(BIN)/python -u -m tests.users.wheels
+
+test-ray: $(READY)  ## Install Ray (0.6 GB) and run the example that uses it.
+	$(INSTALL) -e '.[ray]'
+	$(BIN)/python -m pytest -m ray tests/examples
+
+coverage: $(READY)  ## Run all tests and show which lines and branches none of them reaches.
+	$(BIN)/python -m pytest --cov
+
+mutants: $(READY)  ## Break the pure modules in thousands of ways: do the tests notice? (An hour.)
+	$(INSTALL) 'mutmut>=3.8,<4'
+	HYPOTHESIS_PROFILE=mutants PYTHONPATH=fakes nice $(BIN)/mutmut run
+	$(BIN)/python -m tests.mutation_score
 
 lint: $(READY)  ## Check style and types.
 	$(BIN)/ruff check .
@@ -42,5 +75,8 @@ format: $(READY)  ## Rewrite the code in the project's style.
 bench: $(READY)  ## Run the benchmarks and print their ratios.
 	$(BIN)/python -m benchmarks
 
+bench-ci: $(READY)  ## Run the latency benchmark with a fifth of its delays, as CI does.
+	LANGCHAIN_CURSOR_BENCH_SCALE=0.2 $(BIN)/python -m benchmarks bench_latency
+
 clean:  ## Remove the virtual environment and caches.
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(MIN_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist mutants .coverage*
