@@ -161,9 +161,10 @@ class ChatCursor(BaseChatModel):
     no call waits or fails. `None` never. It is the extension that tells how large a bridge is."""
 
     bridges: int | Literal["auto"] = 1
-    """How many bridges may share the calls; `"auto"`: one for each processor. A bridge is a single
-    thread that makes some ten answers a second. Another one is started when each has a few dozen
-    calls under way. A bridge of your own that runs already (`CURSOR_SDK_BRIDGE_URL`) stays one."""
+    """How many bridges may share the calls; `"auto"`: one for each processor, eight at most. A
+    bridge is a single thread. Another one is started when each has a few dozen calls under way; it
+    needs a processor of its own to be of use. A bridge of your own that runs already
+    (`CURSOR_SDK_BRIDGE_URL`) stays one."""
 
     cache_model_catalog: bool = True
     """Keep the account's list of models on disk for a day, so that a new process need not fetch it
