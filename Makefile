@@ -15,7 +15,7 @@ INSTALL   := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-min test-wheels test-ray record spec coverage mutants lint format bench bench-ci clean
+.PHONY: help demo test test-min test-wheels ray test-ray record spec coverage mutants lint format bench bench-ci clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -51,9 +51,13 @@ test-min: $(READY)  ## Run the tests with the oldest versions that pyproject.tom
 test-wheels: $(READY)  ## Install wheel and sdist on each Python of this machine and use them there.
 	$(BIN)/python -u -m tests.users.wheels
 
-test-ray: $(READY)  ## Install Ray (0.6 GB) and run the example that uses it.
-	$(INSTALL) -e '.[ray]'
-	$(BIN)/python -m pytest -m ray tests/examples
+RAY_VENV := .venv-ray
+ray:  ## Install Ray (0.6 GB) with the package, in an environment of its own.
+	test -x $(RAY_VENV)/bin/python || $(MAKE_VENV) $(RAY_VENV)
+	$(subst $(BIN),$(RAY_VENV)/bin,$(INSTALL)) -e '.[test,ray]'
+
+test-ray: ray  ## Run the example that uses Ray.
+	$(RAY_VENV)/bin/python -m pytest -m ray tests/examples
 
 coverage: $(READY)  ## Run all tests and show which lines and branches none of them reaches.
 	$(BIN)/python -m pytest --cov
@@ -79,4 +83,4 @@ bench-ci: $(READY)  ## Run the latency benchmark with a fifth of its delays, as 
 	LANGCHAIN_CURSOR_BENCH_SCALE=0.2 $(BIN)/python -m benchmarks bench_latency
 
 clean:  ## Remove the virtual environment and caches.
-	rm -rf $(VENV) $(MIN_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist mutants .coverage*
+	rm -rf $(VENV) $(MIN_VENV) $(RAY_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist mutants .coverage*

@@ -506,7 +506,7 @@ def _plain(code: object) -> str | None:
 
 
 def _sentence(cls: type[CursorError], what: str, message: str, code: str | None) -> str:
-    message = message.strip() or "no reason given"
+    message = message.strip().rstrip(": ") or "no reason given"  # httpx may name no reason
     said = f" ({code})" if code and code not in message else ""
     end = "" if not said and message[-1] in ".!?" else "."
     if said:

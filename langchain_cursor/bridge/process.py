@@ -123,7 +123,7 @@ class BridgeProcess:
         try:
             self._thread.start()
         except RuntimeError as error:
-            self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+            self._kill()
             _wait(self._process, END_TIMEOUT)
             self.abandon()
             raise CursorStartupError(
@@ -163,22 +163,14 @@ class BridgeProcess:
         text = "\n".join(self.last_lines).strip()
         return f" Its last lines were:\n{text}" if text else " It wrote nothing to stderr."
 
-    def end(self, grace: float = 0.0, wait: float = END_TIMEOUT) -> None:
-        """End the process and everything in its group, and reap it.
-
-        Args:
-            grace: Seconds between asking it and killing it; 0 kills at once.
-            wait: Seconds to wait for the killed process.
-        """
+    def end(self) -> None:
+        """End the process and everything in its group, and reap it."""
         if self.owner != os.getpid():
             return
-        if grace > 0:
-            self._signal(signal.SIGTERM)
-            _wait(self._process, grace)
-        self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
-        _wait(self._process, wait)
+        self._kill()
+        _wait(self._process, END_TIMEOUT)
         if threading.current_thread() is not self._thread:
-            self._thread.join(wait)
+            self._thread.join(END_TIMEOUT)
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -189,14 +181,14 @@ class BridgeProcess:
                 pipe.close()
         self._process.returncode = 0
 
-    def _signal(self, number: int) -> None:
+    def _kill(self) -> None:
         if self._process.returncode is not None:
             return  # reaped: the id may belong to another process by now
         try:
             if sys.platform == "win32":
                 self._process.terminate()
             else:
-                os.killpg(self._process.pid, number)
+                os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             return
 

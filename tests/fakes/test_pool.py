@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from langchain_core.rate_limiters import BaseRateLimiter
 
 from langchain_cursor import ChatCursor, CursorBridgeError, users
 from langchain_cursor.bridge.launch import BridgeSettings
@@ -90,3 +91,42 @@ async def test_a_bridge_that_dies_takes_only_its_own_calls_with_it() -> None:
         for call in calls:
             call.cancel()
         await asyncio.wait(calls)
+
+
+@pytest.mark.clause("POOL-5")
+def test_no_more_calls_than_max_concurrency_are_under_way() -> None:
+    under_way: list[int] = []
+
+    def noted(run: Any) -> list[Any]:
+        under_way.append(sum(runtime.member.running for runtime in _runtimes(llm)))
+        return [Delay(0.05), Text("a")]
+
+    fake = FakeCursor(noted, real_time=True)
+    with ChatCursor(sdk_loader=fake.sdk, bridges=2) as llm:
+        llm.batch(["x"] * 9, config={"max_concurrency": 3})
+        asyncio.run(llm.abatch(["x"] * 9, config={"max_concurrency": 3}))
+    assert len(under_way) == 18
+    assert max(under_way) == 3
+
+
+class Limiter(BaseRateLimiter):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        self.asked += 1
+        return True
+
+    async def aacquire(self, *, blocking: bool = True) -> bool:
+        return self.acquire()
+
+
+@pytest.mark.clause("POOL-5")
+async def test_a_rate_limiter_is_asked_before_each_call() -> None:
+    limiter = Limiter()
+    with ChatCursor(sdk_loader=FakeCursor().sdk, rate_limiter=limiter) as llm:
+        await asyncio.to_thread(llm.invoke, "x")
+        await llm.ainvoke("x")
+        assert [chunk async for chunk in llm.astream("x")]
+        assert limiter.asked == 3

@@ -321,7 +321,7 @@ def test_what_the_sdk_raises_is_classed_by_code_text_and_class(
 ) -> None:
     error = sdk_error(raised)
     assert our_class(error) is cls
-    assert raised.message.strip().rstrip(".") in str(error)
+    assert raised.message.rstrip(".: ") in str(error)
 
 
 @clause("ERRORS-4")
