@@ -60,7 +60,8 @@ test-ray: ray  ## Run the example that uses Ray.
 	$(RAY_VENV)/bin/python -m pytest -m ray tests/examples
 
 coverage: $(READY)  ## Run all tests and show which lines and branches none of them reaches.
-	$(BIN)/python -m pytest --cov
+	@# Under coverage's own hook a forked child of that test ends with 1.
+	$(BIN)/python -m pytest --cov --deselect 'tests/bridge/test_processes.py::test_multiprocessing_children_answer_and_leave_nothing[fork]'
 
 mutants: $(READY)  ## Break the pure modules in thousands of ways: do the tests notice? (An hour.)
 	$(INSTALL) 'mutmut>=3.8,<4'
