@@ -267,7 +267,7 @@ def _ratios(measured: _Measured, delays: Delays, scale: float) -> Iterator[Ratio
         leased.spread,
         bare.spread,
         # What differs from call to call is this machine's own time, and chance.
-        limit=1.0 if full else 6.0,
+        limit=1.0 if full else 10.0,
     )
     yield Ratio(
         "first call after prewarm (the slowest), against a later one",
