@@ -130,16 +130,22 @@ class PrivateLoop:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            if left:
-                loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_TIMEOUT))
+            self._cancel_all()
             loop.run_until_complete(loop.shutdown_asyncgens())
+            self._cancel_all()
         finally:
             loop.close()
             for job in list(self._jobs.values()):
                 job.abandon()
+
+    def _cancel_all(self) -> None:
+        # What is cancelled may begin something new, and so may a timer meanwhile.
+        loop = self.loop
+        deadline = loop.time() + _CANCEL_TIMEOUT
+        while (left := asyncio.all_tasks(loop)) and (seconds := deadline - loop.time()) > 0:
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait(left, timeout=seconds))
 
 
 async def in_thread(function: Callable[[], T]) -> T:

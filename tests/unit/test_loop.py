@@ -227,3 +227,22 @@ def test_who_waits_for_work_that_will_not_end_is_told() -> None:
     with pytest.raises(CursorClosedError):
         job.future.result(timeout=5)
     job.cancel()  # too late, and no harm
+
+
+@pytest.mark.clause("RUNTIME-18")
+def test_what_begins_while_the_loop_ends_is_cancelled_too() -> None:
+    private = PrivateLoop()
+    running = threading.Event()
+    late: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        running.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            late.append(asyncio.ensure_future(asyncio.sleep(60)))
+
+    private.submit(work)
+    assert running.wait(2)
+    private.end(timeout=2)
+    assert [task.cancelled() for task in late] == [True]
