@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import inspect
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -130,22 +132,36 @@ class PrivateLoop:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            self._cancel_all()
+            loop.run_until_complete(_cancel_all())
             loop.run_until_complete(loop.shutdown_asyncgens())
-            self._cancel_all()
+            loop.run_until_complete(_cancel_all())
         finally:
             loop.close()
             for job in list(self._jobs.values()):
                 job.abandon()
 
-    def _cancel_all(self) -> None:
-        # What is cancelled may begin something new, and so may a timer meanwhile.
-        loop = self.loop
-        deadline = loop.time() + _CANCEL_TIMEOUT
-        while (left := asyncio.all_tasks(loop)) and (seconds := deadline - loop.time()) > 0:
-            for task in left:
-                task.cancel()
-            loop.run_until_complete(asyncio.wait(left, timeout=seconds))
+
+async def _cancel_all() -> None:
+    """Cancel every other task, also those that begin meanwhile."""
+    deadline = time.monotonic() + _CANCEL_TIMEOUT
+    cancelled = {asyncio.current_task()}
+    while (left := asyncio.all_tasks() - {asyncio.current_task()}) and (
+        seconds := deadline - time.monotonic()
+    ) > 0:
+        # anyio's children, cancelled before they have begun, complain that nobody awaited them.
+        begun = {task for task in left if not _is_new(task)}
+        for task in begun - cancelled:
+            task.cancel()
+        cancelled |= begun
+        if left == begun:
+            await asyncio.wait(left, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(0)
+
+
+def _is_new(task: asyncio.Task[Any]) -> bool:
+    coro = task.get_coro()
+    return inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED
 
 
 async def in_thread(function: Callable[[], T]) -> T:
