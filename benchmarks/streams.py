@@ -101,7 +101,7 @@ class _Counting(BaseChatModel):
         return "counting"
 
     def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        raise NotImplementedError
+        raise NotImplementedError("it is only streamed")
 
     def _stream(
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any

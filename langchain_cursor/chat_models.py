@@ -35,6 +35,7 @@ from pydantic import (
 
 from langchain_cursor.agents import AgentSettings, model_params
 from langchain_cursor.credentials import resolve_api_key
+from langchain_cursor.errors import CursorRateLimitError
 from langchain_cursor.messages import Chunks, message_of
 from langchain_cursor.pool import size
 from langchain_cursor.serializer import Prompt, serialize
@@ -137,7 +138,7 @@ class ChatCursor(BaseChatModel):
 
     timeout: float | None = 600.0
     """Seconds for a whole call, its retries included. `None` sets no limit, but a bridge that
-    says nothing for 90 s ends the call all the same."""
+    falls silent during a run is ended after 46 s all the same."""
 
     max_retries: int = Field(default=2, ge=0)
     """How often a call that failed for a passing reason is tried again."""
@@ -364,6 +365,20 @@ class ChatCursor(BaseChatModel):
             async for events in batches:
                 for chunk in chunks.of(events):
                     yield chunk
+
+    def with_retry(self, **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:
+        """`Runnable.with_retry`, which by default tries again what may pass by itself.
+
+        Args:
+            **kwargs: As for LangChain's. `retry_if_exception_type` is by default what
+                `CursorError.is_retryable` says, in place of every exception.
+
+        Example:
+            >>> ChatCursor().with_retry(stop_after_attempt=2).invoke("say: done").text
+            'done'
+        """
+        kwargs.setdefault("retry_if_exception_type", (TimeoutError, CursorRateLimitError))
+        return super().with_retry(**kwargs)
 
     # --- tools and structured output ---
 

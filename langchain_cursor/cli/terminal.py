@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -106,8 +107,9 @@ def as_json(value: Any, stream: TextIO) -> str:
 def accept_any_text() -> None:
     """Let no character that an old code page lacks fail the output."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError):  # a stream of somebody else's making
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if isinstance(stream, TextIOWrapper):  # else it is of somebody else's making
+            with suppress(OSError):
+                stream.reconfigure(errors="replace")
 
 
 def _sentence(error: Exception) -> str:

@@ -48,7 +48,7 @@ QUESTION = 'The city with the name "Bern" has 134000 people.'
 METHODS = pytest.mark.parametrize("method", ["function_calling", "json_schema"])
 
 
-def _calls(message: AIMessage) -> list[tuple[str, dict[str, Any]]]:
+def calls_of(message: AIMessage) -> list[tuple[str, dict[str, Any]]]:
     return [(call["name"], call["args"]) for call in message.tool_calls]
 
 
@@ -59,7 +59,7 @@ def _calls(message: AIMessage) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.clause("TOOLS-1")
 def test_a_tool_is_called_with_arguments_that_fit(backend: Backend) -> None:
     message = backend.chat().bind_tools(TOOLS).invoke('get_weather for "Bern"')
-    assert _calls(message) == [("get_weather", {"city": "Bern"})]
+    assert calls_of(message) == [("get_weather", {"city": "Bern"})]
     assert message.tool_calls[0]["id"]
     assert "tool_calls" in message.response_metadata["raw_reply"]
 
@@ -79,7 +79,7 @@ def test_the_contract_stands_in_the_prompt(backend: Backend) -> None:
 def test_parallel_calls_have_ids_of_their_own(backend: Backend) -> None:
     question = 'In one reply, call get_weather and get_time, both for "Bern".'
     message = backend.chat().bind_tools(TOOLS).invoke(question)
-    assert _calls(message) == [("get_weather", {"city": "Bern"}), ("get_time", {"zone": "Bern"})]
+    assert calls_of(message) == [("get_weather", {"city": "Bern"}), ("get_time", {"zone": "Bern"})]
     assert len({call["id"] for call in message.tool_calls}) == 2
 
 
@@ -97,7 +97,7 @@ def test_an_answer_without_calls_is_plain_text(backend: Backend) -> None:
 def test_tool_choice_forces_a_call(backend: Backend, choice: str) -> None:
     model = backend.chat().bind_tools([get_time], tool_choice=choice)
     message = model.invoke('What time is it in the zone "CET"?')
-    assert _calls(message) == [("get_time", {"zone": "CET"})]
+    assert calls_of(message) == [("get_time", {"zone": "CET"})]
 
 
 @scripted
@@ -105,7 +105,7 @@ def test_tool_choice_forces_a_call(backend: Backend, choice: str) -> None:
 def test_a_reply_that_breaks_the_contract_is_answered_once(backend: Backend) -> None:
     backend.script(misbehave("wrong_tool"))
     message = backend.chat().bind_tools(TOOLS).invoke('get_weather for "Bern"')
-    assert _calls(message) == [("get_weather", {"city": "Bern"})]
+    assert calls_of(message) == [("get_weather", {"city": "Bern"})]
     first, second = backend.received
     assert first.agent_id == second.agent_id
     assert (first.turn, second.turn) == (1, 2)
@@ -147,7 +147,7 @@ def test_text_before_a_call_stays_in_content(backend: Backend) -> None:
     backend.script(misbehave("prose_around"))
     message = backend.chat().bind_tools(TOOLS).invoke('get_weather for "Bern"')
     assert message.text.startswith("Let me look that up.")
-    assert _calls(message) == [("get_weather", {"city": "Bern"})]
+    assert calls_of(message) == [("get_weather", {"city": "Bern"})]
 
 
 # --- Conversations with tools ---------------------------------------------------------------------

@@ -84,6 +84,23 @@ async def test_event_streams_see_each_token_once(chat: Chat) -> None:
 
 
 @pytest.mark.clause("STREAM-12")
+def test_the_third_version_of_events_has_each_token_once(chat: Chat) -> None:
+    stream = chat().stream_events("say: one two", version="v3")
+    deltas = [event["delta"]["text"] for event in stream if "delta" in event]
+    assert deltas == ["one ", "two"]
+    assert stream.output.text == "one two"
+
+
+@pytest.mark.clause("STREAM-12")
+@pytest.mark.asyncio
+async def test_so_it_has_when_it_is_async(chat: Chat) -> None:
+    stream = await chat().astream_events("say: one two", version="v3")
+    deltas = [event["delta"]["text"] async for event in stream if "delta" in event]
+    assert deltas == ["one ", "two"]
+    assert (await stream.output).text == "one two"
+
+
+@pytest.mark.clause("STREAM-12")
 def test_langgraph_streams_messages(chat: Chat) -> None:
     agent = create_agent(chat(), tools=[get_weather])
     given: Any = {"messages": [("human", 'get_weather for "Bern"')]}

@@ -9,51 +9,18 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.caches import InMemoryCache
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
+from langchain_core.messages import HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from langchain_cursor import ChatCursor
 from langchain_cursor_fakes import CursorCloud
+from tests.behaviour.test_tools import TOOLS, City, calls_of, get_weather
 
 pytestmark = pytest.mark.bridge
 
 Chat = Callable[..., ChatCursor]
-
-
-@tool
-def get_weather(city: str) -> str:
-    """The weather in a city."""
-    return f"It is sunny in {city}."
-
-
-@tool
-def get_time(zone: str) -> str:
-    """The time in a zone."""
-    return f"It is noon in {zone}."
-
-
-@tool
-def divide(a: int, b: int) -> float:
-    """Divide a by b."""
-    return a / b
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str = Field(description="The city's name")
-    people: int
-
-
-TOOLS = [get_weather, get_time, divide]
-
-
-def _calls(message: AIMessage) -> list[tuple[str, dict[str, Any]]]:
-    return [(call["name"], call["args"]) for call in message.tool_calls]
 
 
 @pytest.mark.clause("TOOLS-3")
@@ -62,7 +29,7 @@ def _calls(message: AIMessage) -> list[tuple[str, dict[str, Any]]]:
 )
 def test_tool_choice_forces_a_call(chat: Chat, choice: Any) -> None:
     message = chat().bind_tools(TOOLS, tool_choice=choice).invoke("get_time")
-    assert [name for name, _ in _calls(message)] == ["get_time"]
+    assert [name for name, _ in calls_of(message)] == ["get_time"]
 
 
 @pytest.mark.clause("TOOLS-3")

@@ -48,7 +48,7 @@ def _leave_a_stream(llm: ChatCursor) -> None:
 
 
 def _ainvoke(llm: ChatCursor) -> None:
-    asyncio.run(llm.ainvoke("x"))  # type: ignore[arg-type]
+    asyncio.run(llm.ainvoke("x"))
 
 
 async def _read(llm: ChatCursor) -> None:

@@ -39,7 +39,7 @@ def ask(model: ChatCursor, mode: str, **options: Any) -> str:
     return asyncio.run(astream())
 
 
-def runtime_of(model: ChatCursor) -> Runtime:
+def runtime_of(model: ChatCursor) -> Any:
     """The runtime that serves a model."""
     (found,) = runtimes_of(model)
     return found

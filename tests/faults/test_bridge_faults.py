@@ -137,7 +137,7 @@ def test_an_answer_of_the_bridge_is_spoilt(
 ) -> None:
     model = real.model(timeout=5.0)
     assert model.invoke("say: before").text == "before"
-    http: Any = runtime_of(model)._bridge._http  # type: ignore[union-attr]
+    http = runtime_of(model)._bridge._http
     pid = pid_of(model)
     # A run of which Python was never told cannot be cancelled: it ends by itself.
     begun = method == "CreateAgent" or spoil.__qualname__.startswith("rest")
@@ -199,7 +199,7 @@ def test_models_are_listed_after_the_bridge_was_killed(real: Real) -> None:
     model = real.victim()
     assert model.invoke("say: x").text == "x"
     os.kill(pid_of(model), signal.SIGKILL)
-    assert until(lambda: runtime_of(model)._bridge.lost)  # type: ignore[union-attr]
+    assert until(lambda: runtime_of(model)._bridge.lost)
     listed = list_models(api_key=real.victims_key, base_url=real.cloud.url)
     assert "composer-2.5" in [known.id for known in listed]
 

@@ -49,7 +49,7 @@ def key_of(model: ChatCursor) -> str:
 def bridge_of(model: ChatCursor) -> Any:
     from tests.faults.conftest import runtime_of
 
-    return runtime_of(model)._bridge  # type: ignore[union-attr]
+    return runtime_of(model)._bridge
 
 
 def secrets_of(model: ChatCursor) -> list[str]:

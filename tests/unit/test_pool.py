@@ -50,7 +50,7 @@ def test_calls_at_once_fill_one_bridge_before_another_starts_and_end_up_even() -
 @pytest.mark.parametrize("bridges", [0, -1, "many", 1.5])
 def test_nonsense_is_refused(bridges: object) -> None:
     with pytest.raises(ValidationError, match="bridges"):
-        ChatCursor(bridges=bridges)  # type: ignore[arg-type]
+        ChatCursor(bridges=bridges)  # type: ignore[arg-type] # what is refused here
 
 
 @pytest.mark.clause("POOL-2")
