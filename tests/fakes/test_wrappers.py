@@ -1,20 +1,25 @@
-"""LangChain's retry and fallback wrappers around a model: what they do with its errors unasked."""
+"""LangChain's wrappers around a model: what they do with its errors and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelFallbackMiddleware, ModelRetryMiddleware
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import ConfigurableField, Runnable
 
-from langchain_cursor import ChatCursor, CursorAuthenticationError, CursorError
-from langchain_cursor_fakes import Error, FakeCursor
+from langchain_cursor import (
+    ChatCursor,
+    CursorAuthenticationError,
+    CursorError,
+    CursorTimeoutError,
+)
+from langchain_cursor_fakes import Error, FakeCursor, Hang
 
-pytestmark = [pytest.mark.fake, pytest.mark.clause("ERRORS-9")]
+pytestmark = pytest.mark.fake
 
 OVERLOADED = [Error("unavailable", "busy"), Error("resource_exhausted", "slow down")]
 
@@ -35,6 +40,7 @@ def answer(runnable: Runnable[Any, Any]) -> str:
     return text
 
 
+@pytest.mark.clause("ERRORS-9")
 def test_with_retry_does_not_try_a_refused_key_again(stack: ExitStack) -> None:
     fake = FakeCursor(lambda run: [Error("unauthenticated", "not you")])
     patient = model(stack, fake).with_retry(wait_exponential_jitter=False)
@@ -43,6 +49,7 @@ def test_with_retry_does_not_try_a_refused_key_again(stack: ExitStack) -> None:
     assert len(fake.runs) == 1
 
 
+@pytest.mark.clause("ERRORS-9")
 @pytest.mark.parametrize("failure", OVERLOADED, ids=lambda error: error.code)
 def test_with_retry_tries_an_overloaded_cloud_again(stack: ExitStack, failure: Error) -> None:
     fake = FakeCursor([failure, failure, "Here I am."])
@@ -50,6 +57,7 @@ def test_with_retry_tries_an_overloaded_cloud_again(stack: ExitStack, failure: E
     assert patient.invoke("x").text == "Here I am."
 
 
+@pytest.mark.clause("ERRORS-9")
 def test_with_retry_does_as_it_is_told(stack: ExitStack) -> None:
     fake = FakeCursor([OVERLOADED[0], "Here I am."])
     told = model(stack, fake).with_retry(retry_if_exception_type=(KeyError,))
@@ -58,6 +66,7 @@ def test_with_retry_does_as_it_is_told(stack: ExitStack) -> None:
     assert len(fake.runs) == 1
 
 
+@pytest.mark.clause("ERRORS-9")
 def test_retry_middleware_does_not_try_a_refused_key_again(stack: ExitStack) -> None:
     fake = FakeCursor(lambda run: [Error("unauthenticated", "not you")])
     middleware = ModelRetryMiddleware(initial_delay=0)
@@ -66,6 +75,7 @@ def test_retry_middleware_does_not_try_a_refused_key_again(stack: ExitStack) -> 
     assert len(fake.runs) == 1
 
 
+@pytest.mark.clause("ERRORS-9")
 @pytest.mark.parametrize("failure", OVERLOADED, ids=lambda error: error.code)
 def test_retry_middleware_tries_an_overloaded_cloud_again(stack: ExitStack, failure: Error) -> None:
     fake = FakeCursor([failure, "Here I am."])
@@ -73,6 +83,7 @@ def test_retry_middleware_tries_an_overloaded_cloud_again(stack: ExitStack, fail
     assert answer(create_agent(model(stack, fake), middleware=[middleware])) == "Here I am."
 
 
+@pytest.mark.clause("ERRORS-9")
 @pytest.mark.parametrize(
     "failure", [*OVERLOADED, Error("unauthenticated", "not you")], ids=lambda error: error.code
 )
@@ -82,3 +93,17 @@ def test_fallbacks_take_over_whatever_failed(stack: ExitStack, failure: Error) -
     assert first.with_fallbacks([second]).invoke("x").text == "Second."
     agent = create_agent(first, middleware=[ModelFallbackMiddleware(second)])
     assert answer(agent) == "Second."
+
+
+@pytest.mark.clause("CHAT-6")
+@pytest.mark.parametrize("way", ["call", "bind", "configurable"])
+def test_a_time_limit_can_be_given_per_call(stack: ExitStack, way: str) -> None:
+    llm = model(stack, FakeCursor(lambda run: [Hang()]))
+    configurable = llm.configurable_fields(timeout=ConfigurableField(id="seconds"))
+    calls: dict[str, Callable[[], object]] = {
+        "call": lambda: llm.invoke("x", timeout=0.1),
+        "bind": lambda: llm.bind(timeout=0.1).invoke("x"),
+        "configurable": lambda: configurable.invoke("x", {"configurable": {"seconds": 0.1}}),
+    }
+    with pytest.raises(CursorTimeoutError, match=r"within 0\.1 s"):
+        calls[way]()
