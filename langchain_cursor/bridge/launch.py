@@ -21,6 +21,7 @@ import httpx
 
 from langchain_cursor import catalog
 from langchain_cursor.agents import Capabilities, capabilities
+from langchain_cursor.bridge.connections import connections
 from langchain_cursor.bridge.process import (
     EXTENSION,
     START_TIMEOUT,
@@ -46,8 +47,6 @@ SdkLoader = Callable[[], ModuleType]
 # `workspace`.
 BRIDGE_HOOK = "__langchain_cursor_bridge__"
 
-# Node closes an idle connection after 5 s; one that is reused at that moment fails.
-_KEEPALIVE_EXPIRY = 4.0
 # Seconds until a request that is not answered fails. The bridge asks Cursor's cloud for what an
 # agent and its executor need in silence; see `watchdog` for a run that has begun.
 ANSWER_TIMEOUT = 90.0
@@ -276,11 +275,7 @@ def _connect(
         timeout=_TIMEOUT,
         trust_env=False,  # a proxy from the environment must not get loopback calls and the token
         follow_redirects=False,
-        limits=httpx.Limits(
-            max_connections=None,
-            max_keepalive_connections=32,
-            keepalive_expiry=_KEEPALIVE_EXPIRY,
-        ),
+        transport=connections(endpoint.url),
     )
     client = sdk.AsyncClient(
         endpoint,

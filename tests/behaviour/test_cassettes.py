@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 from vcr.request import Request
@@ -251,9 +251,9 @@ def test_what_is_written_is_read(written: list[Exchange]) -> None:
 @few
 @given(exchanges)
 def test_what_vcrpy_gets_is_what_was_recorded(recorded: Exchange) -> None:
-    (interaction,) = Serializer(lambda: HEADER, INSTALLED).deserialize(dump(HEADER, [recorded]))[
-        "interactions"
-    ]
+    text = dump(HEADER, [recorded])
+    assume(not list(find_leaks(text)))  # what reads like a key or a path is never played
+    (interaction,) = Serializer(lambda: HEADER, INSTALLED).deserialize(text)["interactions"]
     request = Request(**interaction["request"])
     assert cassettes.exchange_of(request, interaction["response"]) == recorded
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio
 import cursor_sdk
 import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
@@ -373,3 +374,32 @@ def test_listing_models_with_a_refused_key_is_an_authentication_error(cloud: Cur
     cloud.refuse_all_keys = True
     with pytest.raises(CursorAuthenticationError):
         list_models(api_key="crsr_refused", base_url=cloud.url)
+
+
+@pytest.mark.clause("BRIDGE-12")
+@pytest.mark.parametrize("mode", ["invoke", "stream"])
+def test_calls_in_a_row_use_the_same_connections(
+    own_chat: Chat, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    made: list[object] = []
+    connect = anyio.connect_tcp
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return await connect(*args, **kwargs)
+
+    monkeypatch.setattr(anyio, "connect_tcp", counted)  # httpcore's only way to the network
+    model = own_chat()
+
+    def ask() -> str:
+        if mode == "invoke":
+            return model.invoke("say: same").text
+        return "".join(chunk.text for chunk in model.stream("say: same"))
+
+    assert ask() == "same"
+    assert made
+    until(lambda: _runtime(model)._behind == set())
+    made.clear()
+    for _ in range(8):
+        assert ask() == "same"
+    assert len(made) <= 1  # a new one for each call without the end of its stream read
