@@ -15,7 +15,7 @@ INSTALL   := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-min test-wheels ray test-ray record spec coverage mutants lint format bench bench-ci clean
+.PHONY: help demo test test-fast test-min test-wheels ray test-ray record spec coverage mutants lint format bench bench-ci clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ demo: $(READY)  ## Ask a question: on your account if there is a key, else on th
 
 test: $(READY)  ## Run all tests offline (real bridge, stand-in cloud).
 	$(BIN)/python -m pytest
+
+test-fast: $(READY)  ## Run those that need no bridge and no Node: most behaviours, in half a minute.
+	$(BIN)/python -m pytest -m "not bridge" -n auto --dist loadfile
 
 record: $(READY)  ## Record the cassettes anew from the real bridge.
 	$(BIN)/python -m pytest tests/behaviour -m cassette --record-mode=rewrite

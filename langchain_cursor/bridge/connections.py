@@ -8,6 +8,7 @@ stream unread, which would cost a new connection for each call (cursor-sdk 1.1.0
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from collections import deque
@@ -74,7 +75,7 @@ class Connections(Transport):
         self._busy.add(transport)
         try:
             response = await transport.handle_async_request(request)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             with anyio.CancelScope(shield=True):  # else a cancelled call would leave it open
                 await self._done(transport, again=False)
             raise

@@ -6,11 +6,13 @@ import base64
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 from vcr.request import Request
 
+from langchain_cursor_fakes import CursorCloud
 from tests.behaviour import cassettes
 from tests.behaviour.cassettes import (
     CassetteError,
@@ -32,6 +35,7 @@ from tests.behaviour.cassettes import (
     normal,
 )
 from tests.behaviour.collected import Collected
+from tests.behaviour.isolation import isolate
 from tests.behaviour.recording import INSTALLED, cassette_name, is_recording
 from tests.conftest import ROOT
 
@@ -40,12 +44,11 @@ HEADER = Header(INSTALLED, INSTALLED, "stand-in")
 SERVICE = "/sdk.v1.SdkAgentService"
 
 
-def run_suite(*flags: str, code: str = "") -> subprocess.CompletedProcess[str]:
-    """Run this suite's cassettes in a process of their own; `code` may add to its `plugins`."""
+def run_suite(*flags: str) -> subprocess.CompletedProcess[str]:
+    """Run this suite's cassettes in a process of their own."""
     arguments = ["tests/behaviour", "-m", "cassette", "-p", "no:cacheprovider", *flags]
-    main = f"import pytest\nraise SystemExit(pytest.main({arguments}, plugins))"
     return subprocess.run(
-        [sys.executable, "-c", f"plugins = []\n{code}\n{main}"],
+        [sys.executable, "-m", "pytest", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -56,27 +59,22 @@ def run_suite(*flags: str, code: str = "") -> subprocess.CompletedProcess[str]:
 
 # --- Recorded and played --------------------------------------------------------------------------
 
-NO_PROCESSES = """
-import subprocess
-
-def refuse(*arguments, **named):
-    raise AssertionError("a process was started")
-
-class NoProcesses:
-    def pytest_runtestloop(self):
-        subprocess.Popen = refuse
-
-plugins.append(NoProcesses())
-"""
-
 
 @pytest.mark.clause("CASSETTE-1")
-def test_they_play_without_a_process_and_without_a_socket() -> None:
-    done = run_suite("--disable-socket", "--allow-unix-socket", code=NO_PROCESSES)
-    assert done.returncode == 0, done.stdout
-    played = re.search(r"(\d+) passed", done.stdout)
-    assert played, done.stdout
-    assert int(played[1]) == sum(1 for _ in CASSETTES.rglob("*.yaml"))
+def test_they_play_without_a_process_and_without_a_socket(
+    monkeypatch: pytest.MonkeyPatch, cloud: CursorCloud
+) -> None:
+    """Under this, as the fixture `backend` checks."""
+    address = urlsplit(cloud.url)
+    isolate(monkeypatch)
+    with pytest.raises(AssertionError, match="a process was started"):
+        subprocess.run([sys.executable])
+    with socket.socket() as loopback:
+        for connect in (loopback.connect, loopback.connect_ex):
+            with pytest.raises(AssertionError, match="a connection was opened"):
+                connect((address.hostname, address.port))
+        monkeypatch.undo()
+        loopback.connect((address.hostname, address.port))
 
 
 AGAIN = [
