@@ -403,3 +403,23 @@ def test_calls_in_a_row_use_the_same_connections(
     for _ in range(8):
         assert ask() == "same"
     assert len(made) <= 1  # a new one for each call without the end of its stream read
+
+
+@pytest.mark.clause("WARM-16")
+def test_after_prewarm_no_call_imports_anything(scripts: Scripts) -> None:
+    ran = scripts.run(
+        """
+        import sys
+        from langchain_cursor import ChatCursor
+
+        llm = ChatCursor()
+        llm.prewarm()
+        before = set(sys.modules)
+        assert llm.invoke("say: x").text == "x"
+        assert "".join(chunk.text for chunk in llm.stream("say: y")) == "y"
+        late = [name.partition(".") for name in set(sys.modules) - before]
+        print([name for name in late if name[0] not in ("langchain_core", "langsmith")])
+        llm.close()
+        """
+    )
+    assert (ran.status, ran.out.strip(), ran.err) == (0, "[]", "")
