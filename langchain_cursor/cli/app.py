@@ -275,18 +275,19 @@ def _bytes(path: Path) -> bytes:
 def _stream(llm: ChatCursor, messages: list[BaseMessage], begun: Any, *, thinking: bool) -> None:
     from rich.text import Text
 
-    aside = console(sys.stderr)
     thought, last = "", ""
     try:
         for chunk in llm.stream(messages):
             if thinking and (more := chunk.additional_kwargs.get("reasoning_content")):
                 begun()
                 thought = more
+                # Not made before: while the progress shows, `sys.stderr` is rich's.
+                aside = console(sys.stderr)
                 aside.print(Text(shown(more, sys.stderr), "dim"), end="", soft_wrap=True)
             if chunk.text:
                 begun()
                 if thought:
-                    aside.print()
+                    note("")
                     thought = ""
                 last = chunk.text
                 sys.stdout.write(shown(last, sys.stdout))

@@ -167,7 +167,7 @@ def default_cassette_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def vcr_config(
     request: pytest.FixtureRequest, vcr_cassette_dir: str, default_cassette_name: str
-) -> dict[str, Any]:
+) -> Iterator[dict[str, Any]]:
     config = request.config
     recording = _is_recording(config)
     path = Path(vcr_cassette_dir, f"{default_cassette_name}.yaml")
@@ -179,11 +179,13 @@ def vcr_config(
         cloud="account" if _on_account(request.node) else "stand-in",
     )
     config.stash[TAPE] = tape  # for the hook that follows
-    return {}
+    yield {}
+    del config.stash[TAPE]
 
 
 def pytest_recording_configure(config: pytest.Config, vcr: VCR) -> None:
-    config.stash[TAPE].configure(vcr)
+    if tape := config.stash.get(TAPE, None):  # else another suite's test has that mark
+        tape.configure(vcr)
 
 
 def _is_recording(config: pytest.Config) -> bool:

@@ -1,8 +1,7 @@
 """`make test-wheels`: the wheel and the sdist work where nothing else is, on each Python.
 
-Each is installed into an environment of its own, and used there from outside the checkout.
-Types are
-checked with pyright too, in the last of them.
+Each is installed into an environment of its own, and used there from outside the checkout. Types
+are checked with pyright too, in the last of them.
 """
 
 from __future__ import annotations
