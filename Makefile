@@ -32,7 +32,7 @@ demo: $(READY)  ## Ask a question: on your account if there is a key, else on th
 test: $(READY)  ## Run all tests offline (real bridge, stand-in cloud).
 	$(BIN)/python -m pytest
 
-test-fast: $(READY)  ## Run those that need no bridge and no Node: most behaviours, in half a minute.
+test-fast: $(READY)  ## Run the tests that need neither bridge nor Node, on all processors.
 	$(BIN)/python -m pytest -m "not bridge" -n auto --dist loadfile
 
 record: $(READY)  ## Record the cassettes anew from the real bridge.

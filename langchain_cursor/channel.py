@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Generic, TypeVar
 
 from langchain_cursor.errors import CursorClosedError
+from langchain_cursor.loop import keep_waiting
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ class Channel(Generic[T]):
             if ended:
                 return
             if not items:
-                ready.wait()
+                keep_waiting(ready.wait)
 
     async def aread(self) -> AsyncGenerator[list[T], None]:
         """`read`, from another event loop."""

@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as TimedOut
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +27,8 @@ T = TypeVar("T")
 # Seconds, when the process ends: for the loop's thread, and there for what is cancelled.
 _END_TIMEOUT = 2.0
 _CANCEL_TIMEOUT = 1.0
+# Seconds after which a wait in the main thread looks whether there was a Ctrl-C.
+_LOOK = 0.5
 
 _ENDING = "The Python interpreter is ending: ChatCursor takes no more calls."
 
@@ -57,6 +60,7 @@ class PrivateLoop:
         self.refuse_own_thread()
         job = self.submit(make)
         try:
+            keep_waiting(job.ends_within)
             return job.future.result()
         except BaseException:
             job.cancel()
@@ -164,6 +168,20 @@ def _is_new(task: asyncio.Task[Any]) -> bool:
     return inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED
 
 
+def keep_waiting(wait: Callable[[float | None], bool]) -> None:
+    """Wait for an end that is sure to come, and stay open to Ctrl-C meanwhile.
+
+    Signals are handled in the main thread. One that comes just as that begins to wait does not wake
+    it, nor does any on Windows (CPython 3.11): so it looks up now and then.
+
+    Args:
+        wait: Waits so many seconds, None for no limit, and returns whether the end has come.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    while not wait(_LOOK if main else None):
+        pass
+
+
 async def in_thread(function: Callable[[], T]) -> T:
     """Run a function that blocks in a worker thread, or here when there are no threads any more."""
     loop = asyncio.get_running_loop()
@@ -197,6 +215,16 @@ class Job(Generic[T]):
         if self.future.set_running_or_notify_cancel():
             self._task = self._loop.create_task(make())
             self._task.add_done_callback(self._done)
+
+    def ends_within(self, seconds: float | None) -> bool:
+        """Wait for its end, blocking this thread, and return whether it has come in time."""
+        try:
+            self.future.exception(seconds)
+        except TimedOut:
+            return False
+        except CancelledError:
+            return True
+        return True
 
     async def ended(self) -> None:
         """Wait for its end, on the caller's loop."""

@@ -13,6 +13,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -66,36 +67,57 @@ class Connections(Transport):
         self._clock = clock
         self._idle: deque[tuple[float, Transport]] = deque()
         self._busy: set[Transport] = set()
+        self._closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request over an idle connection, or a new one."""
+        """Send a request over an idle connection, or a new one.
+
+        Raises:
+            httpx.ConnectError: The connections have been closed.
+        """
         while self._idle and self._idle[0][0] <= self._clock() - KEEPALIVE_EXPIRY:
-            await self._idle.popleft()[1].aclose()
+            await _close(self._idle.popleft()[1])
+        self._refuse_if_closed(request)
         transport = self._idle.pop()[1] if self._idle else self._make()
         self._busy.add(transport)
         try:
             response = await transport.handle_async_request(request)
         except (Exception, asyncio.CancelledError):
-            with anyio.CancelScope(shield=True):  # else a cancelled call would leave it open
-                await self._done(transport, again=False)
+            await self._done(transport, again=False)
             raise
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _Stream(response.stream, partial(self._done, transport))
+        if self._closed:  # while it connected, when there was nothing to close yet
+            await response.stream.aclose()
+            self._refuse_if_closed(request)
         return response
 
     async def aclose(self) -> None:
-        """Close all connections, also those in use."""
-        idle = [transport for _, transport in self._idle]
-        self._idle.clear()
-        for transport in [*idle, *self._busy]:
-            await transport.aclose()
+        """Close all connections, also those in use. What is still connecting fails."""
+        self._closed = True
+        while self._idle:
+            await _close(self._idle.pop()[1])
+        for transport in list(self._busy):
+            await _close(transport)
+
+    def _refuse_if_closed(self, request: httpx.Request) -> None:
+        if self._closed:
+            raise httpx.ConnectError("The connections have been closed.", request=request)
 
     async def _done(self, transport: Transport, again: bool) -> None:
         self._busy.discard(transport)
-        if again and len(self._idle) < MOST_IDLE:
-            self._idle.append((self._clock(), transport))
-        else:
-            await transport.aclose()
+        if not again or self._closed:
+            await _close(transport)
+            return
+        self._idle.append((self._clock(), transport))
+        if len(self._idle) > MOST_IDLE:
+            await _close(self._idle.popleft()[1])
+
+
+async def _close(transport: Transport) -> None:
+    """Close what nobody uses: no failure is of interest, and a cancelled call must not keep it."""
+    with anyio.CancelScope(shield=True), suppress(Exception):
+        await transport.aclose()
 
 
 class _Stream(httpx.AsyncByteStream):
@@ -117,16 +139,19 @@ class _Stream(httpx.AsyncByteStream):
         if done is None:
             return
         chunks, self._chunks = self._chunks, None  # the generator and this would keep each other
+        again = False
         try:
-            if chunks is not None and self._last.endswith(_END_OF_STREAM):
-                with anyio.move_on_after(DRAIN_TIMEOUT):
-                    async for _ in chunks:
-                        pass
-        finally:
             try:
-                await self._stream.aclose()
+                if chunks is not None and self._last.endswith(_END_OF_STREAM):
+                    # The answer is there: what goes wrong now costs its connection alone.
+                    with suppress(httpx.HTTPError), anyio.move_on_after(DRAIN_TIMEOUT):
+                        async for _ in chunks:
+                            pass
             finally:
-                await done(self._whole)
+                await self._stream.aclose()
+            again = self._whole
+        finally:
+            await done(again)
 
     async def _read(self) -> AsyncGenerator[bytes, None]:
         async for chunk in self._stream:

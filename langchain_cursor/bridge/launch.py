@@ -240,19 +240,22 @@ async def _hooked(
 
 def _load(loader: SdkLoader) -> ModuleType:
     try:
-        return loader()
+        sdk = loader()
     except Exception:
         raise
     except BaseException as error:  # a `SystemExit` would end the private loop
         raise CursorStartupError(f"The SDK's loader gave up: {error!r}") from error
+    if not hasattr(sdk, BRIDGE_HOOK):
+        # What else a first call needs, 35 ms: now, while Node starts, and not in the call's way.
+        for name in ("httpcore", "langchain_cursor.conversation"):
+            with suppress(ImportError):
+                import_module(name)
+    return sdk
 
 
 def _import_sdk() -> ModuleType:
     import cursor_sdk
 
-    # What else a first call needs, 35 ms: now, while Node starts, and not in the call's way.
-    for name in ("httpcore", "langchain_cursor.conversation"):
-        import_module(name)
     return cursor_sdk
 
 

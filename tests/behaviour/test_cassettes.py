@@ -61,19 +61,17 @@ def run_suite(*flags: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.clause("CASSETTE-1")
-def test_they_play_without_a_process_and_without_a_socket(
-    monkeypatch: pytest.MonkeyPatch, cloud: CursorCloud
-) -> None:
-    """Under this, as the fixture `backend` checks."""
+def test_they_play_without_a_process_and_without_a_socket(cloud: CursorCloud) -> None:
+    """They are played under `isolate`, as the fixture `backend` checks: this is what it does."""
     address = urlsplit(cloud.url)
-    isolate(monkeypatch)
-    with pytest.raises(AssertionError, match="a process was started"):
-        subprocess.run([sys.executable])
     with socket.socket() as loopback:
-        for connect in (loopback.connect, loopback.connect_ex):
-            with pytest.raises(AssertionError, match="a connection was opened"):
-                connect((address.hostname, address.port))
-        monkeypatch.undo()
+        with pytest.MonkeyPatch.context() as patch:
+            isolate(patch)
+            with pytest.raises(AssertionError, match="a process was started"):
+                subprocess.run([sys.executable])
+            for connect in (loopback.connect, loopback.connect_ex):
+                with pytest.raises(AssertionError, match="a connection was opened"):
+                    connect((address.hostname, address.port))
         loopback.connect((address.hostname, address.port))
 
 

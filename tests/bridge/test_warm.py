@@ -398,7 +398,7 @@ def test_calls_in_a_row_use_the_same_connections(
 
     assert ask() == "same"
     assert made
-    until(lambda: _runtime(model)._behind == set())
+    assert until(lambda: _runtime(model)._behind == set())
     made.clear()
     for _ in range(8):
         assert ask() == "same"

@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 # Turns without a pause after which something is taken to run in circles.
 _MOST_TURNS = 20_000
+_LONGEST_TURN = 60.0
 
 
 class Clock:
@@ -110,7 +111,8 @@ class TurnThread:
         if self.ended or not (self._raises or self._ready()):
             return False
         self._go.release()
-        self._back.acquire()
+        if not self._back.acquire(timeout=_LONGEST_TURN):
+            raise AssertionError("It waits for something that is no matter of turns.")
         if self.ended:
             self._thread.join()
         return True
@@ -145,9 +147,16 @@ class _TurnFuture(Future[T]):
     """A future that a `TurnThread` can wait for."""
 
     def result(self, timeout: float | None = None) -> T:
+        self._wait()
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait()
+        return super().exception(0)
+
+    def _wait(self) -> None:
         if not self.done():
             _here.thread.wait(self.done)
-        return super().result(0)
 
 
 class _TurnEvent:
@@ -162,9 +171,10 @@ class _TurnEvent:
     def clear(self) -> None:
         self._set = False
 
-    def wait(self) -> None:
+    def wait(self, timeout: float | None = None) -> bool:
         if not self._set:
             _here.thread.wait(lambda: self._set)
+        return True
 
 
 class _NoThread:

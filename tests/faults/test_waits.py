@@ -78,6 +78,8 @@ class Waits(ast.NodeVisitor):
         # `asyncio.wait(tasks)` has no limit; `process.wait(5)` and `"".join(list)` are no such.
         if name in BLOCKING and not limited and not variable and (of_module or not node.args):
             self._note()
+        if name == "keep_waiting":
+            self._note()
         self.generic_visit(node)
 
     def visit_Await(self, node: ast.Await) -> None:
@@ -118,6 +120,7 @@ def test_every_wait_without_a_limit_of_its_own_is_listed_with_its_reason() -> No
         "thread.join()",
         "future.result()",
         "event.wait()",
+        "keep_waiting(event.wait)",
         "lock.acquire()",
         "with self._lock: pass",
         "await asyncio.wait(tasks)",

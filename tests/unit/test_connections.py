@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 import anyio
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 
 from langchain_cursor.bridge import connections as module
 from langchain_cursor.bridge.connections import KEEPALIVE_EXPIRY, MOST_IDLE, Connections
@@ -19,9 +20,13 @@ FAILED = b'\x02\x00\x00\x00\x16{"error":{"code":"no"}}'
 class Body(httpx.AsyncByteStream):
     """An answer in chunks, which may pause before one."""
 
-    def __init__(self, chunks: Iterable[bytes], pause_before: bytes = b"never") -> None:
+    def __init__(
+        self, chunks: Iterable[bytes], pause_before: bytes, fail_at: str, wait_at_end: bool
+    ) -> None:
         self._chunks = chunks
         self._pause_before = pause_before
+        self._fail_at = fail_at
+        self._wait_at_end = wait_at_end
         self.ended = False
         self.closed = False
 
@@ -30,9 +35,15 @@ class Body(httpx.AsyncByteStream):
             if chunk == self._pause_before:
                 await asyncio.Event().wait()
             yield chunk
+        if self._fail_at == "end":
+            raise httpx.RemoteProtocolError("cut")
         self.ended = True
 
     async def aclose(self) -> None:
+        if self._wait_at_end:
+            await asyncio.Event().wait()
+        if self._fail_at == "close":
+            raise httpx.ReadError("cut")
         self.closed = True
 
 
@@ -53,7 +64,10 @@ class One(httpx.AsyncBaseTransport):
         return httpx.Response(200, stream=self._body)
 
     async def aclose(self) -> None:
+        await checkpoint()  # a cancelled call gets no further without a shield
         self.closed = True
+        if self._server.closing_fails:
+            raise OSError("closed already")
 
 
 class Server:
@@ -66,13 +80,22 @@ class Server:
         self.bodies: list[Body] = []
         self.chunks: list[bytes] = [b"whole"]
         self.pause_before = b"never"
+        self.fail_at = ""
+        self.wait_at_end = False
+        self.closing_fails = False
         self.gate: asyncio.Event | None = None
         self.connections = Connections(self._make, lambda: self.now)
         self.http = httpx.AsyncClient(transport=self.connections)
 
     @property
     def open(self) -> int:
-        return sum(not one.closed for one in self.made)
+        """How many connections are open, when no request is under way."""
+        assert self.connections._busy == set()
+        idle = [one for _, one in self.connections._idle]
+        left = [one for one in self.made if not one.closed]
+        assert len(idle) == len(left)
+        assert set(idle) == set(left)
+        return len(left)
 
     def _make(self) -> One:
         self.made.append(One(self))
@@ -85,7 +108,7 @@ class Server:
             await self.gate.wait()
 
     def answer(self) -> Body:
-        self.bodies.append(Body(self.chunks, self.pause_before))
+        self.bodies.append(Body(self.chunks, self.pause_before, self.fail_at, self.wait_at_end))
         return self.bodies[-1]
 
     async def get(self, path: str = "/") -> bytes:
@@ -131,11 +154,27 @@ async def test_the_one_used_last_is_used_again(server: Server) -> None:
     server.gate.set()
     await asyncio.gather(*tasks)
     server.now += KEEPALIVE_EXPIRY / 2
-    await server.get()
+    for _ in range(3):
+        await server.get()
     server.now += KEEPALIVE_EXPIRY / 2
     await server.get()  # two have been idle for too long, and are closed
     assert server.open == 1
     assert len(server.made) == 3
+
+
+async def test_of_too_many_the_oldest_are_closed(server: Server) -> None:
+    server.gate = asyncio.Event()
+    tasks = [asyncio.ensure_future(server.get()) for _ in range(MOST_IDLE)]
+    await anyio.wait_all_tasks_blocked()
+    server.gate.set()
+    await asyncio.gather(*tasks)
+    server.gate = asyncio.Event()
+    tasks = [asyncio.ensure_future(server.get()) for _ in range(MOST_IDLE + 1)]
+    await anyio.wait_all_tasks_blocked()
+    server.gate.set()
+    await asyncio.gather(*tasks)
+    assert server.open == MOST_IDLE
+    assert not server.made[-1].closed  # the one that was used last
 
 
 async def test_what_was_idle_for_too_long_is_not_used(server: Server) -> None:
@@ -158,7 +197,11 @@ async def test_a_stream_left_at_its_last_frame_is_read_to_the_end(
 
 @pytest.mark.parametrize(
     ("chunks", "left_at"),
-    [([b"a", b"b", END], b"a"), ([b"a", FAILED], FAILED), ([b'a\\u0002{}"}', END], b'{}"}')],
+    [
+        ([b"a", b"b", END], b"a"),
+        ([b"a", FAILED], FAILED),
+        ([b"\x00\x00\x00\x00\x02{}", END], b"{}"),  # an empty frame, but not the last
+    ],
 )
 async def test_a_stream_left_before_is_closed(
     server: Server, chunks: list[bytes], left_at: bytes
@@ -205,17 +248,99 @@ async def test_a_request_that_is_cancelled_leaves_nothing_open(server: Server) -
     assert server.open == 0
 
 
-async def test_closing_closes_idle_and_busy_ones(server: Server) -> None:
-    await server.get()
+async def test_in_a_cancelled_scope_nothing_is_left_open(server: Server) -> None:
     server.gate = asyncio.Event()
-    tasks = [asyncio.ensure_future(server.get()) for _ in range(2)]
-    await anyio.wait_all_tasks_blocked()
-    await server.http.aclose()
-    assert len(server.made) == 2
+    with anyio.move_on_after(0.01) as scope:
+        await server.get()
+    assert scope.cancelled_caught
     assert server.open == 0
+
+
+@pytest.mark.parametrize("fail_at", ["end", "close"])
+async def test_an_answer_that_was_read_is_whole_whatever_comes_after(
+    server: Server, fail_at: str
+) -> None:
+    server.chunks, server.fail_at = [b"a", END], fail_at
+    if fail_at == "end":
+        await server.read_to(END)
+        assert server.bodies[0].closed
+    else:
+        with pytest.raises(httpx.ReadError):  # by its own stream, as without us
+            await server.read_to(END)
+    assert server.open == 0
+    server.fail_at = ""
+    await server.read_to(END)
+    assert server.open == 1
+
+
+async def test_an_answer_whose_end_is_cancelled_does_not_give_its_connection_back(
+    server: Server,
+) -> None:
+    server.chunks, server.wait_at_end = [b"a", END], True
+    task = asyncio.ensure_future(server.read_to(END))
+    await anyio.wait_all_tasks_blocked()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert server.open == 0
+
+
+async def test_a_close_that_fails_is_of_no_interest(server: Server) -> None:
+    server.closing_fails = True
+    await server.get()
+    server.now += KEEPALIVE_EXPIRY
+    assert await server.get() == b"whole"
+    assert server.open == 1
+    await server.http.aclose()
+    assert server.open == 0
+
+
+async def test_a_stream_and_its_reader_do_not_keep_each_other(server: Server) -> None:
+    server.chunks = [b"a", b"b"]
+    async with server.http.stream("GET", "http://bridge/") as response:
+        async for _ in response.aiter_raw():
+            break
+        stream = response.stream._stream  # type: ignore[attr-defined]  # under httpx's own
+        assert stream._chunks is not None
+    assert stream._chunks is None
+
+
+async def test_closing_closes_idle_and_busy_ones(server: Server) -> None:
+    server.gate = asyncio.Event()
+    tasks = [asyncio.ensure_future(server.get()) for _ in range(3)]
+    await anyio.wait_all_tasks_blocked()
     server.gate.set()
     await asyncio.gather(*tasks)
-    assert server.open == 0  # not even what a late answer gives back
+    server.gate = asyncio.Event()
+    late = asyncio.ensure_future(server.get())
+    await anyio.wait_all_tasks_blocked()
+    assert (len(server.connections._idle), len(server.connections._busy)) == (2, 1)
+    await server.http.aclose()
+    assert [one.closed for one in server.made] == [True] * 3
+    server.gate.set()
+    with pytest.raises(httpx.ConnectError, match="have been closed"):
+        await late
+    assert server.bodies[-1].closed
+    assert server.open == 0
+
+
+async def test_an_answer_read_while_they_close_is_not_kept(server: Server) -> None:
+    async with server.http.stream("GET", "http://bridge/") as response:
+        await server.http.aclose()
+        assert await response.aread() == b"whole"
+    assert server.open == 0
+
+
+async def test_a_request_that_begins_while_they_close_is_refused(server: Server) -> None:
+    await server.get()
+    server.now += KEEPALIVE_EXPIRY
+    late = asyncio.ensure_future(server.get())  # closes the expired one first
+    await asyncio.sleep(0)
+    await server.http.aclose()
+    with pytest.raises(httpx.ConnectError, match="have been closed"):
+        await late
+    assert server.requests == 1
+    assert server.open == 0
 
 
 @pytest.mark.parametrize(("url", "certificates"), [("http://x", 0), ("https://x", True)])
