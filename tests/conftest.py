@@ -28,7 +28,7 @@ API_KEY = "crsr_test_0123456789abcdef"
 ROOT = Path(__file__).resolve().parent.parent
 
 _calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("dev", max_examples=100, **_calm)
+settings.register_profile("dev", max_examples=50, **_calm)
 # The same examples each time: a change is not held up by what it did not change.
 settings.register_profile("ci", max_examples=400, derandomize=True, **_calm)
 settings.register_profile("long", max_examples=5000, **_calm)

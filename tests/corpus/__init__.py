@@ -107,7 +107,8 @@ def load() -> list[Case]:
     """All cases, in the order of their files; an id is made of the file's name and the case's."""
     cases = []
     for path in sorted((Path(__file__).parent / "replies").glob("*.yaml")):
-        for entry in yaml.safe_load(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for entry in yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             parts = entry.get("parts", [[entry.get("reply"), 1]])
             case = Case(
                 id=f"{path.stem}/{entry['id']}",
