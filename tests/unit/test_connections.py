@@ -114,6 +114,14 @@ class Server:
     async def get(self, path: str = "/") -> bytes:
         return (await self.http.get(f"http://bridge{path}")).content
 
+    async def at_once(self, count: int) -> list[bytes]:
+        """The answers of so many requests, all of them under way at the same time."""
+        self.gate = asyncio.Event()
+        tasks = [asyncio.ensure_future(self.get()) for _ in range(count)]
+        await anyio.wait_all_tasks_blocked()
+        self.gate.set()
+        return await asyncio.gather(*tasks)
+
     async def read_to(self, last: bytes) -> None:
         """Read a stream as the SDK does: up to the chunk in which its last frame comes."""
         async with self.http.stream("GET", "http://bridge/") as response:
@@ -138,21 +146,13 @@ async def test_one_after_the_other_use_one_connection(server: Server) -> None:
 
 
 async def test_each_request_under_way_has_its_own(server: Server) -> None:
-    server.gate = asyncio.Event()
-    tasks = [asyncio.ensure_future(server.get()) for _ in range(MOST_IDLE + 8)]
-    await anyio.wait_all_tasks_blocked()
-    assert server.requests == len(server.made) == len(tasks)
-    server.gate.set()
-    assert await asyncio.gather(*tasks) == [b"whole"] * len(tasks)
+    assert await server.at_once(MOST_IDLE + 8) == [b"whole"] * (MOST_IDLE + 8)
+    assert server.requests == len(server.made) == MOST_IDLE + 8
     assert server.open == MOST_IDLE  # the others are closed
 
 
 async def test_the_one_used_last_is_used_again(server: Server) -> None:
-    server.gate = asyncio.Event()
-    tasks = [asyncio.ensure_future(server.get()) for _ in range(3)]
-    await anyio.wait_all_tasks_blocked()
-    server.gate.set()
-    await asyncio.gather(*tasks)
+    await server.at_once(3)
     server.now += KEEPALIVE_EXPIRY / 2
     for _ in range(3):
         await server.get()
@@ -163,16 +163,8 @@ async def test_the_one_used_last_is_used_again(server: Server) -> None:
 
 
 async def test_of_too_many_the_oldest_are_closed(server: Server) -> None:
-    server.gate = asyncio.Event()
-    tasks = [asyncio.ensure_future(server.get()) for _ in range(MOST_IDLE)]
-    await anyio.wait_all_tasks_blocked()
-    server.gate.set()
-    await asyncio.gather(*tasks)
-    server.gate = asyncio.Event()
-    tasks = [asyncio.ensure_future(server.get()) for _ in range(MOST_IDLE + 1)]
-    await anyio.wait_all_tasks_blocked()
-    server.gate.set()
-    await asyncio.gather(*tasks)
+    await server.at_once(MOST_IDLE)
+    await server.at_once(MOST_IDLE + 1)
     assert server.open == MOST_IDLE
     assert not server.made[-1].closed  # the one that was used last
 
@@ -306,11 +298,7 @@ async def test_a_stream_and_its_reader_do_not_keep_each_other(server: Server) ->
 
 
 async def test_closing_closes_idle_and_busy_ones(server: Server) -> None:
-    server.gate = asyncio.Event()
-    tasks = [asyncio.ensure_future(server.get()) for _ in range(3)]
-    await anyio.wait_all_tasks_blocked()
-    server.gate.set()
-    await asyncio.gather(*tasks)
+    await server.at_once(3)
     server.gate = asyncio.Event()
     late = asyncio.ensure_future(server.get())
     await anyio.wait_all_tasks_blocked()
@@ -343,9 +331,9 @@ async def test_a_request_that_begins_while_they_close_is_refused(server: Server)
     assert server.open == 0
 
 
-@pytest.mark.parametrize(("url", "certificates"), [("http://x", 0), ("https://x", True)])
-def test_certificates_are_loaded_for_https_only(url: str, certificates: int) -> None:
+@pytest.mark.parametrize(("url", "certificates"), [("http://x", False), ("https://x", True)])
+def test_certificates_are_loaded_for_https_only(url: str, certificates: bool) -> None:
     transport = module.connections(url)._make()
-    context = transport._pool._ssl_context  # type: ignore[attr-defined]
-    assert bool(context.cert_store_stats()["x509_ca"]) == bool(certificates)
+    context = transport._pool._ssl_context  # type: ignore[attr-defined]  # httpx shows it nowhere
+    assert bool(context.cert_store_stats()["x509_ca"]) == certificates
     assert context.check_hostname
