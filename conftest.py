@@ -52,16 +52,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """A run without tests of the bridge needs no Node: see to it that none of them starts it."""
     gc.freeze()  # `gc.collect()` in a test need not look at all tests: 0.15 s each time
-    recording = session.config.getoption("--record-mode") not in (None, "none")
     marked = any(item.get_closest_marker(name) for item in session.items for name in REAL)
-    if not (marked or recording):
+    if not (marked or _records(session.config)):
         from langchain_cursor.bridge import launch
 
         launch.node = _no_node
 
 
+def _records(config: pytest.Config) -> bool:
+    return config.getoption("--record-mode") not in (None, "none")
+
+
 def _no_node(root: Path) -> Path:
     raise AssertionError("what starts the bridge must be marked `bridge`")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The suite runs on all processors; files that are named, an account and a recording on one."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    alone = config.getoption("--live") or _records(config)
+    return (os.cpu_count() or 1) + 1 if whole and not alone else 0  # one, for many wait
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

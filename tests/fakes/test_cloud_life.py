@@ -86,7 +86,7 @@ def test_closing_while_clients_connect_leaves_nothing_behind() -> None:
 
     cloud = CursorCloud()
     with ThreadPoolExecutor(1) as pool:
-        for _ in range(20):
+        for _ in range(10):
             cloud.start()
             with WireClient(cloud) as wire:
                 clients = pool.submit(connect_until_refused, wire)

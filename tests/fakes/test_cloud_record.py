@@ -40,7 +40,7 @@ def test_every_request_is_recorded_with_its_status(cloud: CursorCloud, wire: Wir
 
 @pytest.mark.clause("CLOUD-10")
 def test_a_request_is_recorded_before_it_is_answered(cloud: CursorCloud, wire: WireClient) -> None:
-    cloud.delays = Delays(key_exchange=0.3)
+    cloud.delays = Delays(key_exchange=0.1)
     with ThreadPoolExecutor(1) as pool:
         exchange = pool.submit(wire.exchange)
         cloud.wait_for(lambda c: c.key_exchanges == 1)

@@ -38,6 +38,7 @@ from langchain_cursor import (
     CursorTimeoutError,
     users,
 )
+from langchain_cursor.loop import current_loop
 from langchain_cursor_fakes import (
     BridgeDies,
     Delay,
@@ -778,10 +779,21 @@ def check_nothing_left(world: World) -> None:
     assert stage.complaints == []
 
 
+async def _end_what_nobody_uses() -> None:
+    # Their timers would find the registry of a stage.
+    for runtime, timer in list(users._unused.items()):
+        timer.cancel()
+        users._end_unused(runtime)
+    await asyncio.gather(*users._ending)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _garbage_of_others() -> Iterator[None]:
-    """Models of other tests are collected before and after, not meanwhile."""
+    """Models of other tests, and their runtimes, are ended before and after, not meanwhile."""
     gc.collect()
+    private = current_loop()
+    if private is not None:
+        private.run(_end_what_nobody_uses)
     yield
     gc.unfreeze()
     gc.collect()

@@ -25,7 +25,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
     threads: list[threading.Thread] = []
 
     def later() -> None:
-        time.sleep(0.2)
+        time.sleep(0.1)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     def start() -> None:

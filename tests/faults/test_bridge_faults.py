@@ -278,7 +278,7 @@ def test_many_calls_while_the_bridge_is_killed(backend: Real | Fake, retries: in
 
 # --- Silence --------------------------------------------------------------------------------------
 
-SILENCE, GRACE, PING = 0.5, 0.1, 0.3
+SILENCE, GRACE, PING = 0.4, 0.1, 0.3
 
 
 @pytest.fixture
@@ -382,13 +382,13 @@ def test_a_frozen_bridge_does_not_outlive_the_call_that_it_kept(
 @pytest.mark.usefixtures("impatient")
 def test_a_call_survives_that_this_process_was_busy_or_stopped(backend: Real | Fake) -> None:
     model = backend.model(timeout=None)
-    backend.script([Text("be"), Delay(0.3), Text("gun"), Delay(0.2), Text("!")])
+    backend.script([Text("be"), Delay(0.2), Text("gun"), Delay(0.1), Text("!")])
     if isinstance(backend, Fake):
         backend.fake.clock.real_time = True
     stream = model.stream("x")
     assert next(stream).content == "be"
     # The loop's timers are due before it has read what has come.
-    private_loop().post(time.sleep, SILENCE + 0.3)
+    private_loop().post(time.sleep, SILENCE + 0.2)
     assert "".join(str(chunk.content) for chunk in stream) == "gun!"
 
 
@@ -399,5 +399,5 @@ def test_a_call_survives_a_reader_that_pauses(backend: Real | Fake) -> None:
     backend.script([Text(f"{number} ") for number in range(2000)])
     stream = model.stream("x")
     assert next(stream).content == "0 "
-    time.sleep(SILENCE + GRACE + 0.5)
+    time.sleep(SILENCE + GRACE + 0.2)
     assert [str(chunk.content) for chunk in stream][-2:] == ["1999 ", ""]

@@ -220,7 +220,7 @@ async def test_the_watchdog_is_quiet_while_something_is_heard() -> None:
             dog.listen()
             await asyncio.sleep(0.01)
         dog.rest()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.1)
         dog.listen()
     await asyncio.sleep(0.1)
     assert called == []

@@ -50,7 +50,7 @@ def test_a_reader_that_does_not_read_holds_up_its_own_stream_only() -> None:
     produce(channel, 100, put)
     reader = channel.read()
     first = next(reader)
-    time.sleep(0.2)
+    time.sleep(0.1)
     assert len(put) <= 11  # what was taken, what waits, and one on its way
 
     async def other() -> str:

@@ -7,12 +7,12 @@ import contextlib
 import contextvars
 import gc
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator
 
 import pytest
 
+from langchain_cursor import loop
 from langchain_cursor.errors import CursorClosedError
 from langchain_cursor.loop import PrivateLoop, private_loop
 
@@ -95,21 +95,24 @@ async def test_work_that_was_cancelled_over_there_does_not_cancel_the_awaiting_t
 @pytest.mark.clause("RUNTIME-17")
 def test_cancelled_before_it_began_it_never_begins() -> None:
     began: list[int] = []
+    blocked, go_on = threading.Event(), threading.Event()
 
     async def block() -> None:
-        time.sleep(0.3)  # noqa: ASYNC251 # keeps the loop from starting what comes next
+        blocked.set()
+        go_on.wait(5)  # keeps the loop from starting what comes next
 
     async def work() -> None:
         began.append(1)
 
     async def main() -> None:
         first = asyncio.create_task(private_loop().arun(block))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(blocked.wait, 5)
         second = asyncio.create_task(private_loop().arun(work))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
+        go_on.set()
         await first
 
     asyncio.run(main())
@@ -211,7 +214,8 @@ def test_a_loop_that_was_stopped_by_others_refuses_work_too() -> None:
 
 
 @pytest.mark.clause("RUNTIME-18")
-def test_who_waits_for_work_that_will_not_end_is_told() -> None:
+def test_who_waits_for_work_that_will_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_CANCEL_TIMEOUT", 0.1)
     own = PrivateLoop()
     began, finish = threading.Event(), asyncio.Event()
 
