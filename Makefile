@@ -32,10 +32,8 @@ demo: $(READY)  ## Ask a question: on your account if there is a key, else on th
 test: $(READY)  ## Run all tests offline (real bridge, stand-in cloud).
 	$(BIN)/python -m pytest
 
-# One worker more than there are processors, for a quarter of the time goes by in waiting.
-WORKERS = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
-test-fast: $(READY)  ## Run the tests that need neither bridge nor Node, on all processors.
-	$(BIN)/python -m pytest -m "not bridge" -n $(WORKERS) --dist loadfile
+test-fast: $(READY)  ## Run the tests that need neither bridge nor Node.
+	$(BIN)/python -m pytest -m "not bridge"
 
 record: $(READY)  ## Record the cassettes anew from the real bridge.
 	$(BIN)/python -m pytest tests/behaviour -m cassette --record-mode=rewrite

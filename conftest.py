@@ -30,6 +30,7 @@ docstrings = Sybil(
 )
 pytest_collect_file = (pages + docstrings).pytest()
 
+pytest_plugins = ["pytester"]
 REAL = ("bridge", "live")  # the marks of what needs Node
 # Documents whose examples start the real bridge.
 ON_THE_BRIDGE = frozenset(
@@ -69,10 +70,19 @@ def _no_node(root: Path) -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """The suite runs on all processors; files that are named, an account and a recording on one."""
+    """The suite runs on all processors; what is named, an account and a recording on one."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    alone = config.getoption("--live") or _records(config)
-    return (os.cpu_count() or 1) + 1 if whole and not alone else 0  # one, for many wait
+    return (os.cpu_count() or 1) + 1 if whole and not _alone(config) else 0  # one, for many wait
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """An account is asked by one process, which says what it costs; so are cassettes recorded."""
+    if _alone(config) and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--live and --record-mode run in one process: leave out -n")
+
+
+def _alone(config: pytest.Config) -> bool:
+    return config.getoption("--live") or _records(config)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

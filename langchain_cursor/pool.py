@@ -30,7 +30,7 @@ def choose(members: Iterable[Member]) -> int:
     """Choose the bridge that takes the next call: the one that has the least to do.
 
     One that has to start, or whose executor is cold, counts as if it ran `START` calls more: few
-    calls stay on one warm bridge, and many spread. Of equals the first one is taken.
+    calls stay on one warm bridge, and many spread. Of equals a warm one is taken, and the first.
 
     Args:
         members: Every bridge that there may be, those that do not run yet included.
@@ -46,7 +46,9 @@ def choose(members: Iterable[Member]) -> int:
         >>> choose([Member(running=40, warm=True), Member(running=7, warm=True)])
         1
     """
-    costs = [member.running + (0 if member.warm else START) for member in members]
+    costs = [
+        (member.running + (0 if member.warm else START), not member.warm) for member in members
+    ]
     return costs.index(min(costs))
 
 

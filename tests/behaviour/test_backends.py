@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -137,6 +138,26 @@ def test_without_a_key_they_are_skipped_with_one_sentence(live: Run, collected: 
     assert f"{count} skipped" in out
     assert "a live test needs a Cursor account: set CURSOR_API_KEY to its key" in out
     assert "will make" not in out
+
+
+@pytest.mark.clause("BEHAVIOUR-3")
+@pytest.mark.parametrize("asked", [{}, {"--live": True}, {"--record-mode": "rewrite"}])
+def test_an_account_and_a_recording_have_one_process(
+    pytestconfig: pytest.Config, asked: dict[str, object]
+) -> None:
+    plugin = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+    assert plugin is not None
+    config = SimpleNamespace(
+        args_source=pytest.Config.ArgsSource.TESTPATHS,
+        getoption=asked.get,
+        option=SimpleNamespace(numprocesses=2),
+    )
+    if not asked:
+        plugin.pytest_configure(config)
+    else:
+        with pytest.raises(pytest.UsageError, match="in one process: leave out -n"):
+            plugin.pytest_configure(config)
+    assert (plugin.pytest_xdist_auto_num_workers(config) == 0) is bool(asked)
 
 
 @pytest.mark.clause("BEHAVIOUR-3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -49,36 +48,12 @@ def test_failed_by_itself(fake_cursor):
 """
 
 
-def run_pytest(directory: Path, *flags: str) -> str:
-    (directory / "test_app.py").write_text(TESTS, encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *flags,
-        str(directory),
-    ]
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'fakes'}", "HOME": str(directory), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout + done.stderr
-
-
 @pytest.mark.clause("FAKE-14")
-def test_the_fixture_checks_the_script_at_the_end(tmp_path: Path) -> None:
+def test_the_fixture_checks_the_script_at_the_end(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_app=TESTS)
     # By its module, whether or not the installed package has the entry point yet.
-    out = run_pytest(
-        tmp_path, "-p", "no:langchain_cursor", "-p", "langchain_cursor_fakes.pytest_plugin"
-    )
+    plugins = ["no:langchain_cursor", "langchain_cursor_fakes.pytest_plugin", "no:asyncio"]
+    out = str(pytester.runpytest("-q", *(f"-p{name}" for name in plugins)).stdout)
     assert "1 failed, 4 passed, 2 errors" in out
     assert "Not asked for, of the script's replies: 'two'" in out
     assert "ERROR test_app.py::test_swallowed_failure" in out
