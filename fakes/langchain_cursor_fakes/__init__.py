@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._sdk_script import Script
     from .brain import answer, misbehave
     from .cloud import DEFAULT_MODELS, CursorCloud, Delays, Request, RunRecord, fingerprint
-    from .replies import BridgeDies, tool_call, tool_calls, violation
+    from .replies import BridgeDies, FakeReply, tool_call, tool_calls, violation
     from .runs import (
         Brain,
         Delay,
@@ -40,6 +41,7 @@ __all__ = [
     "Drop",
     "Error",
     "FakeCursor",
+    "FakeReply",
     "Garbage",
     "Hang",
     "Phases",
@@ -48,6 +50,7 @@ __all__ = [
     "Reply",
     "Request",
     "RunRecord",
+    "Script",
     "Step",
     "Text",
     "Thinking",
@@ -65,7 +68,8 @@ _HOMES = {
     "brain": ["answer", "misbehave"],
     "_account": ["DEFAULT_MODELS"],
     "cloud": ["CursorCloud", "Delays", "Request", "RunRecord", "fingerprint"],
-    "replies": ["BridgeDies", "tool_call", "tool_calls", "violation"],
+    "_sdk_script": ["Script"],
+    "replies": ["BridgeDies", "FakeReply", "tool_call", "tool_calls", "violation"],
     "sdk": ["FakeCursor", "Phases"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

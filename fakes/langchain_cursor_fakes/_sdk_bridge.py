@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import _sdk_errors as errors
-from ._sdk_clock import FakeClock, Timeline, wake
+from ._sdk_clock import FakeClock, wake
 from ._sdk_errors import Refused
 from ._sdk_events import Json
 from ._sdk_record import FakeRun, Outcome
@@ -45,7 +45,7 @@ class FakeBridge:
         self.loop = asyncio.get_running_loop()
         self._cursor = cursor
         self._on_death = on_death
-        self._timeline = Timeline(cursor.clock)
+        self._timeline = cursor._timeline()
         with cursor._changing():
             cursor._bridge_starts += 1
             number = cursor._bridge_starts

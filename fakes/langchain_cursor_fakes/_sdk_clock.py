@@ -12,6 +12,8 @@ import time
 # own delays.
 _QUIET = 0.002
 _TURNS = 10
+# Real seconds after which it jumps though calls go on: some of them may wait for what is due.
+_BUSY = 0.5
 
 
 class FakeClock:
@@ -52,10 +54,13 @@ class Timeline:
         self._ids = itertools.count()
         self._armed = False
         self._quiet_at = 0.0
+        self._latest = 0.0
 
     def touch(self) -> None:
         """Something is going on: let it come to its own delay first."""
         self._quiet_at = self._loop.time() + _QUIET
+        if self._armed:
+            self._quiet_at = min(self._quiet_at, self._latest)
 
     def wake_after(self, seconds: float, sleeper: asyncio.Future[None]) -> None:
         """Resolve `sleeper`, if it has no result until then, when `seconds` have passed."""
@@ -63,23 +68,25 @@ class Timeline:
             self._loop.call_later(seconds, wake, sleeper)
             return
         heapq.heappush(self._sleepers, (self._clock.now + seconds, next(self._ids), sleeper))
-        self.touch()
         self._arm()
 
     def _arm(self) -> None:
         if not self._armed:
+            self._latest = self._loop.time() + _BUSY
             self._armed = True
+            self.touch()
             self._loop.call_at(self._quiet_at, self._turn, _TURNS)
+        else:
+            self.touch()
 
     def _turn(self, left: int) -> None:
-        if left and self._loop.time() >= self._quiet_at:
-            self._loop.call_soon(self._turn, left - 1)
-            return
-        self._armed = False
-        if left:
-            self._arm()
-        else:
+        if not left:
+            self._armed = False
             self._jump()
+        elif self._loop.time() >= self._quiet_at:
+            self._loop.call_soon(self._turn, left - 1)
+        else:
+            self._loop.call_at(self._quiet_at, self._turn, _TURNS)
 
     def _jump(self) -> None:
         while self._sleepers:
@@ -89,7 +96,6 @@ class Timeline:
                 sleeper.set_result(None)
                 break
         if self._sleepers:
-            self.touch()
             self._arm()
 
 

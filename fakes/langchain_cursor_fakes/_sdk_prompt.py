@@ -25,16 +25,6 @@ def read_turns(text: str) -> list[Turn]:
     return [turn for turn in turns if turn.role != "contract"]
 
 
-def newest(text: str) -> str:
-    r"""The text of a prompt's newest message.
-
-    >>> newest("<user>\nHi\n</user>\n\n<tool_result name=\"now\">\nnoon\n</tool_result>")
-    'noon'
-    """
-    turns = read_turns(text)
-    return turns[-1].text if turns else ""
-
-
 def read_tools(text: str) -> list[str]:
     """The names of the tools that a prompt offers, in order; of a forced tool that one alone."""
     from langchain_cursor.contract import Contract, read  # brings JSON Schema: not at import

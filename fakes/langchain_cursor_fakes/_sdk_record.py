@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._sdk_prompt import read_tools, read_turns
 from ._sdk_script import UnexpectedRun
 from ._watch import Watched
 from .runs import ReceivedImage, ReceivedRun
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 
 Outcome = Literal["running", "finished", "error", "cancelled", "died"]
 
-_SHOWN = 300
+_SHOWN = 300  # characters
+_LISTED = 10
 
 
 @dataclass(eq=False)
@@ -82,30 +82,27 @@ class FakeRun:
     @property
     def turns(self) -> list[Turn]:
         """The messages in the prompt, read with `langchain_cursor.serializer.parse`."""
-        return read_turns(self.text)
+        return self.received.turns
 
     @property
     def prompt(self) -> str:
         """The texts of the messages, system messages included, without tags and tool contract."""
-        return "\n\n".join(turn.text for turn in self.turns)
+        return self.received.prompt
 
     @property
     def question(self) -> str:
         """The text of the last user message; "" if there is none."""
-        said = [turn.text for turn in self.turns if turn.role == "user"]
-        return said[-1] if said else ""
+        return self.received.question
 
     @property
     def system(self) -> str | None:
         """The system text: the agent's own system prompt, else the prompt's system messages."""
-        if self.received.system_prompt is not None:
-            return self.received.system_prompt
-        return "\n\n".join(turn.text for turn in self.turns if turn.role == "system") or None
+        return self.received.system
 
     @property
     def tools(self) -> list[str]:
         """The names of the tools offered to the model, in order."""
-        return read_tools(self.text)
+        return self.received.tools
 
     @property
     def images(self) -> tuple[ReceivedImage, ...]:
@@ -160,10 +157,10 @@ class FakeRecord(Watched):
             return self._bridge_starts
 
     def clear(self) -> None:
-        """Forget the runs, the failures, the closed agents and the executors built so far."""
+        """Forget what is over: runs, closed agents, failures, and the count of executors built."""
         with self._changing():
             self._agents = [agent for agent in self._agents if agent.is_open]
-            self._runs.clear()
+            self._runs = [run for run in self._runs if run.outcome == "running"]
             self._failures.clear()
             self._executor_builds = 0
 
@@ -198,6 +195,8 @@ class FakeRecord(Watched):
         Raises:
             AssertionError: None was; the message lists what was offered.
         """
+        if isinstance(names, str):
+            raise TypeError(f"the names of tools are a list of texts, not the text {names!r}")
         names = sorted(names)
         runs = self.runs
         if not any(sorted(run.tools) == names for run in runs):
@@ -235,12 +234,28 @@ class FakeRecord(Watched):
         """Keep what the script has raised, and make of it what the caller gets."""
         with self._changing():
             if isinstance(error, UnexpectedRun):
-                error = AssertionError(f"{error} It was run {len(self._runs)}.")
+                error = AssertionError(f"{error} {self._circumstances()}")
             elif not isinstance(error, Exception):
                 # Such as what `pytest.fail` raises: no `except Exception` on the way would see it.
                 error = AssertionError(str(error))
             self._failures.append(error)
-        return error
+        if isinstance(error, AssertionError):
+            return error
+        # Else a `TimeoutError` would be taken for Cursor's, and tried again.
+        return AssertionError(f"FakeCursor's script raised {type(error).__name__}: {error}")
+
+    def _circumstances(self) -> str:
+        """How the newest run came about."""
+        *before, run = self._runs
+        told = f"It was run {len(self._runs)}"
+        same = [other for other in before if other.agent is run.agent]
+        if same:  # an agent gets a second message only if its answer has broken the contract
+            shown = same[-1].answer[-_SHOWN:]
+            return f"{told}, which asks for a correction of the reply {shown!r}."
+        for number, other in enumerate(before, 1):
+            if other.text == run.text and other.outcome in ("error", "died"):
+                return f"{told}, with the prompt of run {number}, which failed: perhaps a retry."
+        return f"{told}."
 
     def _assert_seen(
         self,
@@ -249,6 +264,8 @@ class FakeRecord(Watched):
         times: int | None,
         read: Callable[[FakeRun], str],
     ) -> None:
+        if not isinstance(wanted, (str, re.Pattern)):
+            raise TypeError(f"what is looked for is a text or a compiled pattern, not {wanted!r}")
         texts = [read(run) for run in self.runs]
         if isinstance(wanted, str):
             seen = sum(wanted in text for text in texts)
@@ -271,8 +288,13 @@ class FakeRecord(Watched):
 
 
 def _listed(texts: Iterable[str]) -> str:
+    texts = list(texts)
+    if not texts:
+        return "There was no run."
     lines = [
-        f"\n  run {number}: {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'!r}"
+        # What is new stands at the end of a long conversation.
+        f"\n  run {number}: {text if len(text) <= _SHOWN else '...' + text[-_SHOWN:]!r}"
         for number, text in enumerate(texts, 1)
     ]
-    return f"The runs so far:{''.join(lines)}" if lines else "There was no run."
+    last = "" if len(lines) <= _LISTED else f", the last {_LISTED} of {len(lines)}"
+    return f"The runs so far{last}:{''.join(lines[-_LISTED:])}"

@@ -212,7 +212,7 @@ class Run:
                         if step.when == "before"
                         else hung_up(sdk, after_begin=self._begun)
                     )
-                if isinstance(step, BaseException):
+                if isinstance(step, Exception):
                     raise step
                 yield step
         finally:

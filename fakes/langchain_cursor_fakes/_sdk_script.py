@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
-from ._sdk_prompt import newest
 from .brain import answer, split_words
 from .replies import Answer, BridgeDies, FakeReply, FakeStep, Match, Violation
 from .runs import ReceivedRun, Step
 
-Script: TypeAlias = Sequence[FakeReply] | Mapping[Match, FakeReply] | Answer | None
+# The keys are a `Match`; but a mapping's are invariant, and a dict of texts alone would not do.
+Rules: TypeAlias = Mapping[Any, FakeReply]
+Script: TypeAlias = Sequence[FakeReply] | Rules | Answer | None
+"""What a `FakeCursor` answers: replies in order, rules, a function, or the default brain."""
 
 _SHOWN = 200
 
@@ -35,7 +38,7 @@ class Player:
         self._good: dict[str, str] = {}
         if script is None:
             self._answer = answer
-        elif callable(script):
+        elif callable(script) and not isinstance(script, type):
             self._answer = script
         elif isinstance(script, Mapping):
             self._answer = _by_rules(script)
@@ -74,14 +77,15 @@ class Player:
             yield from split_words(self._broken(reply, run))
         elif _is_step(reply):
             yield _fresh(reply)
-        elif callable(reply):
+        elif callable(reply) and not isinstance(reply, type):
             yield from self._steps(reply(run), run)
-        elif isinstance(reply, Iterable):
+        elif isinstance(reply, Iterable) and not isinstance(reply, (Mapping, bytes)):
             for step in reply:
-                if not _is_step(step):
+                if not (isinstance(step, (str, Violation)) or _is_step(step)):
                     raise TypeError(f"a reply holds {step!r}, which is not a step: {_KINDS}")
-                yield _fresh(step)
+                yield from self._steps(step, run)
         else:
+            getattr(reply, "close", lambda: None)()  # a coroutine would warn that nobody awaits it
             raise TypeError(f"{reply!r} is no reply: {_KINDS}")
 
     def _broken(self, violation: Violation, run: ReceivedRun) -> str:
@@ -103,7 +107,7 @@ class UnexpectedRun(AssertionError):
     """A run for which the script has no reply."""
 
     def __init__(self, run: ReceivedRun, why: str) -> None:
-        question = newest(run.text)
+        question = run.newest
         if len(question) > _SHOWN:
             question = f"{question[:_SHOWN]}..."
         super().__init__(
@@ -113,22 +117,32 @@ class UnexpectedRun(AssertionError):
 
 
 _KINDS = (
-    "a reply is a text, a step (Text, Thinking, Usage, Error, Delay, ...), an exception, "
-    "violation(...), a list of steps, or a function that returns one of these"
+    "a reply is a text, a step (Text, Thinking, Usage, Error, Delay, ...), an `Exception` that the "
+    "SDK may raise, violation(...), a list of these, or a function (no coroutine function) that "
+    "returns one"
 )
 
 
-def _is_step(reply: object) -> TypeGuard[FakeStep | type[BaseException]]:
-    return isinstance(reply, (Step, BridgeDies, BaseException)) or (
-        isinstance(reply, type) and issubclass(reply, BaseException)
-    )
+def _is_step(reply: object) -> TypeGuard[FakeStep | type[Exception]]:
+    if isinstance(reply, (Step, BridgeDies)):
+        return True
+    kind = reply if isinstance(reply, type) else type(reply)
+    if not issubclass(kind, Exception) or issubclass(kind, (StopIteration, StopAsyncIteration)):
+        return False  # another exception would end the event loop, or the script
+    ours = getattr(sys.modules.get("langchain_cursor.errors"), "CursorError", ())
+    if issubclass(kind, ours):
+        raise TypeError(
+            f"{kind.__name__} is what ChatCursor makes of a failure: script the failure itself, "
+            "such as Error('resource_exhausted', ...) or cursor_sdk.RateLimitError(...)"
+        )
+    return True
 
 
-def _fresh(step: FakeStep | type[BaseException]) -> FakeStep:
+def _fresh(step: FakeStep | type[Exception]) -> FakeStep:
     """An exception of its own for each time it is raised."""
     if isinstance(step, type):
         return step("scripted by FakeCursor")
-    if isinstance(step, BaseException):
+    if isinstance(step, Exception):
         try:
             made = copy.copy(step)
         except TypeError:  # its constructor wants more than its arguments
@@ -138,8 +152,14 @@ def _fresh(step: FakeStep | type[BaseException]) -> FakeStep:
     return step
 
 
-def _by_rules(rules: Mapping[Match, FakeReply]) -> Answer:
+def _by_rules(rules: Rules) -> Answer:
     matchers = [(_matcher(match), reply) for match, reply in rules.items()]
+    for match, reply in rules.items():
+        if isinstance(reply, Iterator):
+            raise TypeError(
+                f"the reply of the rule {_shown(match)} is an iterator, which the first run uses "
+                "up: make it a list or a function"
+            )
 
     def answer_by_rules(run: ReceivedRun) -> FakeReply:
         for matches, reply in matchers:
@@ -153,9 +173,9 @@ def _by_rules(rules: Mapping[Match, FakeReply]) -> Answer:
 
 def _matcher(match: Match) -> Callable[[ReceivedRun], object]:
     if isinstance(match, str):
-        return lambda run: match in newest(run.text)
+        return lambda run: match in run.newest
     if isinstance(match, re.Pattern):
-        return lambda run: match.search(newest(run.text))
+        return lambda run: match.search(run.newest)
     if callable(match):
         return match
     raise TypeError(f"a rule matches by a text, a regular expression or a function, not {match!r}")

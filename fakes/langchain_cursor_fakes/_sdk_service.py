@@ -62,6 +62,7 @@ class _Agent:
     executor: str
     sandbox: bool
     runs: list[Run] = field(default_factory=list)
+    sending: int = 0  # messages that wait for the executor
 
 
 class Service:
@@ -250,7 +251,11 @@ class Service:
             raise Refused(errors.not_a_function("agent.send"))
         images = read_images(message.get("message", {}))
         model = self._check_send(agent, options)
-        await self._hold_executor(agent)
+        agent.sending += 1
+        try:
+            await self._hold_executor(agent)
+        finally:
+            agent.sending -= 1
         number = agent.record.runs + 1
         received = ReceivedRun(
             text=message.get("message", {}).get("text", ""),
@@ -290,7 +295,7 @@ class Service:
             agent.model, agent.record.model = chosen, chosen["id"]
         if agent.model is None:
             raise Refused(errors.NO_MODEL)
-        busy = any(run.active for run in agent.runs)
+        busy = agent.sending or any(run.active for run in agent.runs)
         if busy and not options.get("local", {}).get("force"):
             raise Refused(errors.agent_busy(agent.record.id))
         return agent.model

@@ -13,16 +13,16 @@ import pytest
 if TYPE_CHECKING:
     from .sdk import FakeCursor
 
-_FAILED = pytest.StashKey[bool]()
+_PASSED = pytest.StashKey[bool]()
 
 
-@pytest.hookimpl(hookwrapper=True)  # the form that every pytest knows
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)  # the form that every pytest knows
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Note whether a test has failed, for the fixture's end."""
+    """Note whether a test has passed, for the fixture's end."""
     outcome = yield
     report = outcome.get_result()
     if report.when == "call":
-        item.stash[_FAILED] = report.failed
+        item.stash[_PASSED] = report.passed and not hasattr(report, "wasxfail")
 
 
 @pytest.fixture
@@ -36,5 +36,5 @@ def fake_cursor(request: pytest.FixtureRequest) -> Generator[FakeCursor, None, N
 
     fake = FakeCursor()
     yield fake
-    if not request.node.stash.get(_FAILED, False):
+    if request.node.stash.get(_PASSED, False):
         fake.assert_done()

@@ -26,6 +26,10 @@ class BridgeDies:
 
     when: Literal["before", "during", "after"] = "during"
 
+    def __post_init__(self) -> None:
+        if self.when not in ("before", "during", "after"):
+            raise ValueError(f"BridgeDies is 'before', 'during' or 'after', not {self.when!r}")
+
 
 @dataclass(frozen=True)
 class Violation:
@@ -40,13 +44,13 @@ class Violation:
     of: str | None = None
 
 
-FakeStep: TypeAlias = Step | BridgeDies | BaseException
+FakeStep: TypeAlias = Step | BridgeDies | Exception
 """A step of a reply. An exception is raised where it stands: as the first step by `send`, else by
 the stream."""
 
 FakeReply: TypeAlias = (
-    "str | FakeStep | type[BaseException] | Violation | Answer"
-    " | Iterable[FakeStep | type[BaseException]]"
+    "str | FakeStep | type[Exception] | Violation | Answer"
+    " | Iterable[str | FakeStep | type[Exception] | Violation]"
 )
 """What a run is answered with. A text comes in one delta a word; a class of exceptions is one."""
 

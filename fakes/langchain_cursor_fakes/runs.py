@@ -11,8 +11,13 @@ steps (a generator runs step by step while the run lasts).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from langchain_cursor.serializer import Turn
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class ReceivedImage:
 
 @dataclass(frozen=True)
 class ReceivedRun:
-    """One run as the cloud received it.
+    r"""One run as the cloud received it.
 
     Attributes:
         text: The prompt.
@@ -42,6 +47,13 @@ class ReceivedRun:
         turn: 1 for the first message to an agent, 2 for the second; a retry does not count.
         headers: Header fields of the request, names in lower case, secrets as fingerprints.
         received_at: `time.monotonic()` when the run was complete, in seconds.
+
+    Example:
+        >>> run = ReceivedRun("<user>\nHi\n</user>\n\n<user>\nWho are you?\n</user>")
+        >>> run.question
+        'Who are you?'
+        >>> [turn.text for turn in run.turns]
+        ['Hi', 'Who are you?']
     """
 
     text: str
@@ -55,6 +67,44 @@ class ReceivedRun:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     received_at: float = 0.0
 
+    @property
+    def turns(self) -> list[Turn]:
+        """The messages in the prompt, read with `langchain_cursor.serializer.parse`."""
+        from ._sdk_prompt import read_turns  # not at import
+
+        return read_turns(self.text)
+
+    @property
+    def prompt(self) -> str:
+        """The texts of the messages, system messages included, without tags and tool contract."""
+        return "\n\n".join(turn.text for turn in self.turns)
+
+    @property
+    def newest(self) -> str:
+        """The text of the newest message, the user's or a tool's result; "" if there is none."""
+        turns = self.turns
+        return turns[-1].text if turns else ""
+
+    @property
+    def question(self) -> str:
+        """The text of the last user message; "" if there is none."""
+        said = [turn.text for turn in self.turns if turn.role == "user"]
+        return said[-1] if said else ""
+
+    @property
+    def system(self) -> str | None:
+        """The system text: the agent's own system prompt, else the prompt's system messages."""
+        if self.system_prompt is not None:
+            return self.system_prompt
+        return "\n\n".join(turn.text for turn in self.turns if turn.role == "system") or None
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools offered to the model, in order."""
+        from ._sdk_prompt import read_tools  # not at import
+
+        return read_tools(self.text)
+
 
 @dataclass(frozen=True)
 class Text:
@@ -62,12 +112,18 @@ class Text:
 
     delta: str
 
+    def __post_init__(self) -> None:
+        _check_text(self, self.delta)
+
 
 @dataclass(frozen=True)
 class Thinking:
     """One delta of the model's thinking."""
 
     delta: str
+
+    def __post_init__(self) -> None:
+        _check_text(self, self.delta)
 
 
 @dataclass(frozen=True)
@@ -98,12 +154,20 @@ class Error:
     code: str
     message: str
 
+    def __post_init__(self) -> None:
+        _check_text(self, self.code)
+        _check_text(self, self.message)
+
 
 @dataclass(frozen=True)
 class Delay:
     """Waits for `seconds` before the next step."""
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seconds, (int, float)) or not 0 <= self.seconds < math.inf:
+            raise ValueError(f"Delay takes 0 or more seconds, not {self.seconds!r}")
 
 
 @dataclass(frozen=True)
@@ -121,6 +185,11 @@ class Garbage:
     """Raw bytes in the place of a message of the stream."""
 
     data: bytes
+
+
+def _check_text(step: object, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(step).__name__} takes a text, not {value!r}")
 
 
 Step = Text | Thinking | ThinkingDone | Usage | Error | Delay | Hang | Drop | Garbage

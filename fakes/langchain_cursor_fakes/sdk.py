@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from ._account import DEFAULT_MODELS
 from ._sdk_bridge import FakeBridge
-from ._sdk_clock import FakeClock
+from ._sdk_clock import FakeClock, Timeline
 from ._sdk_module import features_of, sdk_module
 from ._sdk_record import FakeRecord
 from ._sdk_script import Player, Script
@@ -79,7 +79,7 @@ class FakeCursor(FakeRecord):
         real_time: Whether delays take real time. Else `clock` alone tells that it has passed.
 
     Raises:
-        TypeError: The script is none.
+        TypeError: The script is none, or `phases` or `models` are of another type.
         ValueError: The version is none, or `system_prompt` is another word.
 
     Example:
@@ -108,6 +108,10 @@ class FakeCursor(FakeRecord):
         real_time: bool = False,
     ) -> None:
         super().__init__()
+        if not isinstance(phases, Phases):
+            raise TypeError(f"phases are a `Phases(...)`, not {phases!r}")
+        if isinstance(models, str):
+            raise TypeError(f"models are a list of ids, not the text {models!r}")
         if system_prompt not in ("allowed", "refused"):
             raise ValueError(f"system_prompt is 'allowed' or 'refused', not {system_prompt!r}")
         self.features = features_of(version)
@@ -120,6 +124,7 @@ class FakeCursor(FakeRecord):
         self.sdk = SdkLoader(self)
         self._player = Player(script)
         self._bridges: list[FakeBridge] = []
+        self._timelines: dict[asyncio.AbstractEventLoop, Timeline] = {}
 
     def __repr__(self) -> str:
         return f"<FakeCursor {self.features.version} runs={len(self.runs)}>"
@@ -165,6 +170,17 @@ class FakeCursor(FakeRecord):
             raise AssertionError(
                 f"Not asked for, of the script's replies: {replies}. Runs so far: {len(self.runs)}."
             )
+
+    def _timeline(self) -> Timeline:
+        """The timeline of the running event loop: bridges that live on one loop have one order."""
+        loop = asyncio.get_running_loop()
+        with self._changed:
+            if loop not in self._timelines:
+                open_ones = {
+                    one: line for one, line in self._timelines.items() if not one.is_closed()
+                }
+                self._timelines = {**open_ones, loop: Timeline(self.clock)}
+            return self._timelines[loop]
 
     def _open(
         self, sdk: ModuleType, *, extended: bool, on_death: Callable[[], None] = lambda: None

@@ -7,6 +7,7 @@ import base64
 import copy
 import logging
 import pickle
+import re
 import subprocess
 import threading
 import time
@@ -242,22 +243,109 @@ def test_an_endless_answer_is_ended_by_the_time_limit(chat: Chat) -> None:
 
 
 @pytest.mark.clause("FAKE-2")
-@pytest.mark.parametrize("script", [5, "Hello.", b"Hello."])
+@pytest.mark.parametrize("script", [5, "Hello.", b"Hello.", Hang, ValueError])
 def test_what_is_no_script_is_refused(script: Any) -> None:
     with pytest.raises(TypeError, match="a script is a list"):
         FakeCursor(script)
     with pytest.raises(TypeError, match="a rule matches by"):
-        FakeCursor({5: "x"})  # type: ignore[dict-item] # what is refused here
+        FakeCursor({5: "x"})
+    with pytest.raises(TypeError, match="'Hi' is an iterator, which the first run uses up"):
+        FakeCursor({"Hi": iter([Text("once")])})
 
 
 @pytest.mark.clause("FAKE-2")
-@pytest.mark.parametrize("reply", [None, 5, ["two", "texts"], [None], {"a": 1}])
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Text(5), "Text takes a text, not 5"),
+        (lambda: Thinking(None), "Thinking takes a text"),
+        (lambda: Error("internal", 5), "Error takes a text"),
+        (lambda: Delay("1"), "Delay takes 0 or more seconds, not '1'"),
+        (lambda: Delay(-1), "0 or more"),
+        (lambda: Delay(float("inf")), "0 or more"),
+        (lambda: Delay(float("nan")), "0 or more"),
+        (lambda: BridgeDies("never"), "'before', 'during' or 'after', not 'never'"),
+        (lambda: FakeCursor(phases={"start": 1}), "phases are a `Phases"),
+        (lambda: FakeCursor(models="auto"), "models are a list of ids"),
+        (lambda: FakeCursor().assert_tools_offered("add"), "names of tools are a list"),
+        (lambda: FakeCursor().assert_prompted(5), "a text or a compiled pattern, not 5"),
+    ],
+)
+def test_a_mistake_in_a_test_is_told_where_it_is_made(make: Any, told: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(told)):
+        make()
+
+
+@pytest.mark.clause("FAKE-2")
+def test_texts_violations_and_steps_can_be_joined(chat: Chat) -> None:
+    fake = FakeCursor([[Thinking("hm"), "Let me see. ", tool_call("now")], [violation("prose")]])
+    model = chat(fake).bind_tools([now])
+    message = model.invoke("time?")
+    assert [call["name"] for call in message.tool_calls] == ["now"]
+    assert (message.text, message.additional_kwargs["reasoning_content"]) == ("Let me see.", "hm")
+
+
+@pytest.mark.clause("FAKE-2")
+@pytest.mark.parametrize("reply", [None, 5, [["a"]], [None], {"a": 1}, b"bytes", Text, [Text]])
 def test_what_is_no_reply_is_told(chat: Chat, reply: Any) -> None:
     fake = FakeCursor([reply])
     with pytest.raises(CursorError, match="a reply is a text, a step"):
         chat(fake).invoke("x")
     with pytest.raises(AssertionError, match="a reply is a text, a step"):
         fake.assert_done()
+
+
+@pytest.mark.clause("FAKE-2")
+def test_a_coroutine_is_no_reply(chat: Chat) -> None:
+    async def answer(run: ReceivedRun) -> str:
+        return "never"
+
+    with pytest.raises(CursorError, match="no coroutine function"):
+        chat(FakeCursor(answer)).invoke("x")  # type: ignore[arg-type] # what is refused here
+
+
+@pytest.mark.clause("FAKE-5")
+@pytest.mark.parametrize(
+    "raised",
+    [
+        *(KeyboardInterrupt, KeyboardInterrupt(), SystemExit(1), GeneratorExit()),
+        *(asyncio.CancelledError(), StopIteration(), StopAsyncIteration),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_would_end_the_event_loop_or_the_script_is_no_reply(
+    chat: Chat, raised: Any, first: bool
+) -> None:
+    fake = FakeCursor([raised if first else [Text("a"), raised], "next"])
+    model = chat(fake)
+    with pytest.raises(CursorError, match="a reply is a text, a step"):
+        model.invoke("x")
+    assert fake.runs[0].outcome == "error"
+    assert model.invoke("x").text == "next"
+
+
+@pytest.mark.clause("FAKE-5")
+@pytest.mark.parametrize("failure", [CursorBridgeError, CursorTimeoutError("slow")])
+def test_what_chatcursor_itself_raises_is_no_reply(chat: Chat, failure: Any) -> None:
+    with pytest.raises(CursorError, match=r"script the failure itself, such as Error\("):
+        chat(FakeCursor([failure])).invoke("x")
+
+
+@pytest.mark.clause("FAKE-13")
+@pytest.mark.parametrize(
+    "error", [TimeoutError("a bug"), ConnectionError("a bug"), ValueError("a bug: unavailable")]
+)
+def test_what_a_function_raises_is_not_taken_for_cursors(chat: Chat, error: Exception) -> None:
+    def answer(run: ReceivedRun) -> str:
+        raise error
+
+    fake = FakeCursor(answer)
+    with pytest.raises(CursorError, match=r"FakeCursor's script raised .*: a bug") as caught:
+        chat(fake, max_retries=2).invoke("x")
+    assert type(caught.value) is CursorError
+    assert "please report" not in str(caught.value)
+    assert len(fake.runs) == 1
+    assert fake.failures == [error]
 
 
 @pytest.mark.clause("FAKE-2")
@@ -570,6 +658,50 @@ def test_a_delay_takes_no_real_time(chat: Chat) -> None:
     assert fake.clock.now == 3600
     assert (fake.runs[0].started_at, fake.runs[0].ended_at) == (0, 3600)
     assert message.response_metadata["duration_ms"] == 3_600_000
+
+
+@pytest.mark.clause("FAKE-7")
+@pytest.mark.parametrize("several", [{"bridges": 3}, {"api_key": ["a", "b", "c"]}])
+def test_bridges_share_one_time(chat: Chat, several: dict[str, Any]) -> None:
+    fake = FakeCursor(lambda run: [Delay(float(run.question)), Text("ok")])
+    keys = several.pop("api_key", ["a"])
+    models = [chat(fake, api_key=key, **several) for key in keys]
+    for model in models:
+        model.prewarm()
+    ended: list[int] = []
+
+    async def ask(seconds: int) -> None:
+        message = await models[seconds % len(models)].ainvoke(str(seconds))
+        assert message.response_metadata["duration_ms"] == seconds * 1000
+        ended.append(seconds)
+
+    async def main() -> None:
+        await asyncio.gather(*map(ask, range(60, 0, -1)))
+
+    asyncio.run(main())
+    assert ended == list(range(1, 61))
+    assert fake.clock.now == 60
+    assert len({run.agent.bridge for run in fake.runs}) == 3
+
+
+@pytest.mark.clause("FAKE-7")
+def test_time_passes_though_others_go_on(chat: Chat) -> None:
+    fake = FakeCursor({"slow": [Delay(10), Text("ok")], "quick": "ok"})
+    model = chat(fake)
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.001):
+            model.invoke("quick")
+
+    with ThreadPoolExecutor(4) as pool:
+        others = [pool.submit(go_on) for _ in range(4)]
+        try:
+            assert chat(fake, timeout=10.0).invoke("slow").text == "ok"
+        finally:
+            over.set()
+        for other in others:
+            other.result(5)
 
 
 @pytest.mark.clause("FAKE-7")

@@ -213,6 +213,16 @@ async def test_a_run_can_be_cancelled_while_it_waits() -> None:
     )
 
 
+@pytest.mark.clause("FAKE-12")
+async def test_an_agent_is_busy_from_the_first_message_on() -> None:
+    fake = FakeCursor(["a", "b"], phases=Phases(build=1))
+    agent = await agent_of(fake)
+    first, second = await asyncio.gather(agent.send("1"), agent.send("2"), return_exceptions=True)
+    assert isinstance(first, cursor_sdk.AsyncRun)
+    assert "already has active run" in str(second)
+    assert (await first.wait()).result == "a"
+
+
 @pytest.mark.clause("FAKE-7")
 async def test_runs_that_overlap_end_in_the_order_of_the_clock() -> None:
     fake = FakeCursor(lambda run: [Delay(float(run.text)), Text("ok")], phases=Phases(build=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import re
 import time
@@ -24,6 +25,7 @@ from langchain_cursor_fakes import (
     Error,
     FakeCursor,
     Hang,
+    ReceivedRun,
     Step,
     Text,
     Thinking,
@@ -411,6 +413,46 @@ def test_any_calls_have_the_same_outcomes(
     ops = [create(PLAIN), create(first), *ops]
     for op, ours, theirs in zip(ops, *run(both(real, ops, allowed)), strict=True):
         assert ours == theirs, op.__qualname__
+
+
+KINDS_OF_BYTES = {
+    "a PNG": b"\x89PNG\r\n\x1a\n...",
+    "the beginning of a PNG": b"\x89PNG",
+    "nearly a PNG": b"\x89PN",
+    "a JPEG": b"\xff\xd8\xff\xe0...",
+    "nearly a JPEG": b"\xff\xd8",
+    "a GIF": base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"),
+    "a WebP": b"RIFF\x10\0\0\0WEBPVP8 ...",
+    "a BMP": b"BM......",
+    "an SVG": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    "no picture": b"hi",
+}
+
+
+def test_images_have_the_same_types(real: Real, run: Any) -> None:
+    """The type that a caller names counts on neither side."""
+
+    async def types(side: Side, received: Callable[[], ReceivedRun]) -> dict[str, str]:
+        found = {}
+        for name, data in KINDS_OF_BYTES.items():
+            image = cursor_sdk.SDKImage(
+                data=base64.b64encode(data).decode(), mime_type="image/webp"
+            )
+            agent = await side.client.create_agent({**AGENT, "local": {"cwd": side.workspace}})
+            await (await agent.send(cursor_sdk.UserMessage("x", [image]))).wait()
+            await agent.close()
+            assert received().images[0].data == data
+            found[name] = received().images[0].mime_type
+        return found
+
+    async def main() -> None:
+        fake = FakeCursor()
+        of_fake = await types(fake_side(fake, real.workspace), lambda: fake.runs[-1].received)
+        real.cloud.brain = lambda run: "ok"
+        assert of_fake == await types(real.side(), lambda: real.cloud.runs[-1].received)
+        assert set(of_fake.values()) == {"image/png", "image/jpeg", ""}
+
+    run(main())
 
 
 @pytest.mark.since("cursor-sdk", "1.0.40", because="the bridge tells when it builds an executor")

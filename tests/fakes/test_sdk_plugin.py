@@ -12,6 +12,8 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.fake
 
 TESTS = """
+import pytest
+
 from langchain_cursor import ChatCursor
 
 
@@ -45,6 +47,27 @@ def test_swallowed_failure(fake_cursor):
 def test_failed_by_itself(fake_cursor):
     fake_cursor.reply_with(["one"])
     raise ValueError("by itself")
+
+
+def test_skipped(fake_cursor):
+    fake_cursor.reply_with(["one"])
+    pytest.skip("not today")
+
+
+@pytest.mark.xfail
+def test_expected_to_fail(fake_cursor):
+    fake_cursor.reply_with(["one"])
+    raise ValueError("known")
+
+
+@pytest.fixture
+def broken(fake_cursor):
+    fake_cursor.reply_with(["one"])
+    raise ValueError("before the test")
+
+
+def test_not_begun(broken):
+    pass
 """
 
 
@@ -54,11 +77,13 @@ def test_the_fixture_checks_the_script_at_the_end(pytester: pytest.Pytester) -> 
     # By its module, whether or not the installed package has the entry point yet.
     plugins = ["no:langchain_cursor", "langchain_cursor_fakes.pytest_plugin", "no:asyncio"]
     out = str(pytester.runpytest("-q", *(f"-p{name}" for name in plugins)).stdout)
-    assert "1 failed, 4 passed, 2 errors" in out
+    assert "1 failed, 4 passed, 1 skipped, 1 xfailed, 3 errors" in out
     assert "Not asked for, of the script's replies: 'two'" in out
     assert "ERROR test_app.py::test_swallowed_failure" in out
     assert "FAILED test_app.py::test_failed_by_itself - ValueError: by itself" in out
-    assert "ERROR test_app.py::test_failed_by_itself" not in out
+    for alone in ("test_failed_by_itself", "test_skipped", "test_expected_to_fail"):
+        assert f"ERROR test_app.py::{alone}" not in out
+    assert out.count("ERROR test_app.py::test_not_begun - ValueError: before the test") == 1
 
 
 @pytest.mark.clause("FAKE-14")

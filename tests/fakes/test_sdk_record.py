@@ -8,10 +8,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_cursor import ChatCursor, CursorError
 from langchain_cursor.serializer import Turn
-from langchain_cursor_fakes import FakeCursor, Hang, ReceivedRun, Text, Thinking, tool_call
+from langchain_cursor_fakes import (
+    Error,
+    FakeCursor,
+    Hang,
+    ReceivedRun,
+    Text,
+    Thinking,
+    tool_call,
+)
 from tests.conftest import until
 
 pytestmark = pytest.mark.fake
@@ -95,6 +104,44 @@ def test_clear_forgets_what_is_over(fake: FakeCursor, model: ChatCursor) -> None
 
 
 @pytest.mark.clause("FAKE-11")
+def test_clear_keeps_what_goes_on(fake: FakeCursor) -> None:
+    fake.reply_with(["over", [Text("a "), Hang()]])
+    with ChatCursor(sdk_loader=fake.sdk) as llm:
+        llm.invoke("x")
+        stream = llm.stream("y")
+        next(stream)
+        fake.clear()
+        assert [run.question for run in fake.runs] == ["y"]
+        stream.close()
+        fake.wait_for(lambda fake: fake.runs[0].outcome == "cancelled")
+
+
+@pytest.mark.clause("FAKE-11")
+def test_a_function_can_read_what_it_is_asked(model: ChatCursor, fake: FakeCursor) -> None:
+    seen: list[ReceivedRun] = []
+
+    def answer(run: ReceivedRun) -> str:
+        seen.append(run)
+        return "ok"
+
+    fake.reply_with(answer)
+    tool = {"title": "now", "type": "object", "properties": {}}
+    call = {"name": "now", "args": {}, "id": "1"}
+    model.bind_tools([tool]).invoke(
+        [
+            SystemMessage("Be brief."),
+            HumanMessage("What time is it?"),
+            AIMessage("", tool_calls=[call]),
+            ToolMessage("noon", tool_call_id="1"),
+        ]
+    )
+    (run,) = seen
+    assert (run.question, run.newest, run.system) == ("What time is it?", "noon", "Be brief.")
+    assert [turn.role for turn in run.turns] == ["user", "assistant", "tool_result"]
+    assert (run.tools, run.prompt) == (["now"], "What time is it?\n\n\n\nnoon")
+
+
+@pytest.mark.clause("FAKE-11")
 def test_waiting_in_vain_tells_what_was_recorded(fake: FakeCursor, model: ChatCursor) -> None:
     model.invoke("Hi")
     with pytest.raises(TimeoutError, match=r"1 runs, the last of them: \[\"finished: 'Hi'\"\]"):
@@ -125,8 +172,20 @@ def test_assert_prompted(fake: FakeCursor, model: ChatCursor) -> None:
 
 @pytest.mark.clause("FAKE-13")
 def test_a_long_prompt_is_cut_in_the_message(fake: FakeCursor, model: ChatCursor) -> None:
-    model.invoke("x" * 10_000)
-    assert len(failing(fake.assert_prompted, "y")) < 500
+    model.invoke("x" * 10_000 + "the end")
+    told = failing(fake.assert_prompted, "y")
+    assert len(told) < 500
+    assert told.endswith("xthe end'")
+
+
+@pytest.mark.clause("FAKE-13")
+def test_of_many_runs_the_last_are_told(fake: FakeCursor, model: ChatCursor) -> None:
+    fake.reply_with(lambda run: "ok")
+    for number in range(12):
+        model.invoke(str(number))
+    told = failing(fake.assert_prompted, "y").splitlines()
+    assert told[0].endswith("The runs so far, the last 10 of 12:")
+    assert told[1:] == [f"  run {number}: '{number - 1}'" for number in range(3, 13)]
 
 
 @pytest.mark.clause("FAKE-13")
@@ -226,6 +285,22 @@ def test_an_unexpected_run_fails_at_once_and_at_the_end(
         "FakeCursor did not expect this run: no reply of its script is left. The newest message "
         "was 'third', the model 'composer-2.5'. It was run 3."
     )
+
+
+@pytest.mark.clause("FAKE-13")
+def test_an_unexpected_retry_or_correction_is_told_as_such(
+    fake: FakeCursor, model: ChatCursor
+) -> None:
+    fake.reply_with(["fine", Error("unavailable", "later")])
+    model.invoke("before")
+    with pytest.raises(CursorError, match=r"with the prompt of run 2, which failed: perhaps a ret"):
+        model.model_copy(update={"max_retries": 1}).invoke("Hi")
+    fake.clear()
+    fake.reply_with(["It is sunny."])
+    structured = model.with_structured_output({"title": "w", "type": "object", "properties": {}})
+    with pytest.raises(CursorError, match=r"asks for a correction of the reply 'It is sunny\.'"):
+        structured.invoke("Hi")
+    assert "please report" not in failing(fake.assert_done)
 
 
 @pytest.mark.clause("FAKE-13")

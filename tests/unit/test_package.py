@@ -103,7 +103,7 @@ def test_a_test_written_after_the_page_passes_in_a_new_project(wheel: Path, tmp_
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 @pytest.mark.clause("PACKAGE-5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from langchain_core.language_models.base import LanguageModelInput
@@ -25,10 +26,13 @@ from langchain_cursor_fakes import (
     CursorCloud,
     Delays,
     FakeCursor,
+    FakeReply,
     ReceivedRun,
+    Script,
     Step,
     Text,
     tool_call,
+    violation,
 )
 
 
@@ -110,7 +114,13 @@ def test_doubles() -> None:
         assert_type(cloud.url, str)
         assert_type(cloud.runs[0].received, ReceivedRun)
         cloud.wait_for(lambda seen: seen.executor_builds == 1)
-    fake = FakeCursor("Hello")
+    fake = FakeCursor(["Hello", [Text("a"), "b"], ValueError])
+    rules = {"a": "b"}
+    fake.reply_with(rules)
+    script: Script = {re.compile("a"): [Text("b")], "c": lambda run: run.question}
+    fake.reply_with(script)
+    reply: FakeReply = violation("prose")
+    fake.reply_with([reply])
     assert_type(fake.runs[0].prompt, str)
     fake.assert_prompted("Hi", times=1)
 
