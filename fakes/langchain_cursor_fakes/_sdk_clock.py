@@ -9,8 +9,8 @@ import time
 
 # Real seconds, and then turns of the event loop, without a call after which the clock jumps to the
 # next moment at which something is due: enough for calls that were made together to reach their
-# own delays.
-_QUIET = 0.002
+# own delays. CPython lets another thread run after 5 ms.
+_QUIET = 0.005
 _TURNS = 10
 # Real seconds after which it jumps though calls go on: some of them may wait for what is due.
 _BUSY = 0.5

@@ -661,30 +661,6 @@ def test_a_delay_takes_no_real_time(chat: Chat) -> None:
 
 
 @pytest.mark.clause("FAKE-7")
-@pytest.mark.parametrize("several", [{"bridges": 3}, {"api_key": ["a", "b", "c"]}])
-def test_bridges_share_one_time(chat: Chat, several: dict[str, Any]) -> None:
-    fake = FakeCursor(lambda run: [Delay(float(run.question)), Text("ok")])
-    keys = several.pop("api_key", ["a"])
-    models = [chat(fake, api_key=key, **several) for key in keys]
-    for model in models:
-        model.prewarm()
-    ended: list[int] = []
-
-    async def ask(seconds: int) -> None:
-        message = await models[seconds % len(models)].ainvoke(str(seconds))
-        assert message.response_metadata["duration_ms"] == seconds * 1000
-        ended.append(seconds)
-
-    async def main() -> None:
-        await asyncio.gather(*map(ask, range(60, 0, -1)))
-
-    asyncio.run(main())
-    assert ended == list(range(1, 61))
-    assert fake.clock.now == 60
-    assert len({run.agent.bridge for run in fake.runs}) == 3
-
-
-@pytest.mark.clause("FAKE-7")
 def test_time_passes_though_others_go_on(chat: Chat) -> None:
     fake = FakeCursor({"slow": [Delay(10), Text("ok")], "quick": "ok"})
     model = chat(fake)

@@ -240,6 +240,23 @@ async def test_runs_that_overlap_end_in_the_order_of_the_clock() -> None:
 
 
 @pytest.mark.clause("FAKE-7")
+async def test_bridges_share_one_time() -> None:
+    fake = FakeCursor(lambda run: [Delay(float(run.text)), Text("ok")])
+    clients = [fake.client() for _ in range(3)]
+    ended: list[int] = []
+
+    async def ask(seconds: int) -> None:
+        agent = await clients[seconds % 3].create_agent(LOCAL)
+        result = await (await agent.send(str(seconds))).wait()
+        assert result.duration_ms == seconds * 1000
+        ended.append(seconds)
+
+    await asyncio.gather(*map(ask, range(60, 0, -1)))
+    assert ended == list(range(1, 61))
+    assert {run.agent.bridge for run in fake.runs} == {1, 2, 3}
+
+
+@pytest.mark.clause("FAKE-7")
 async def test_sleepers_wake_in_the_order_of_the_clock() -> None:
     clock = FakeClock()
     lines = [Timeline(clock), Timeline(clock)]
