@@ -91,6 +91,11 @@ def own_chat(cloud: CursorCloud) -> Iterator[Callable[..., ChatCursor]]:
         model.close()
 
 
+def plain_environment() -> dict[str, str]:
+    """The environment for a pytest of a test's own, without what this run's has been told."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
 @dataclass
 class Ran:
     """A script that has ended, and what it has left behind."""

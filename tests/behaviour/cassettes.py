@@ -82,13 +82,17 @@ class Serializer:
         header: Called for the header when a cassette is written.
         installed: Version of the installed cursor-sdk, the newest that a cassette may have been
             recorded with.
+        own: What is known of this machine and its user, and may not be written.
 
     Attributes:
         read: The header of the cassette that was read last.
     """
 
-    def __init__(self, header: Callable[[], Header], installed: str) -> None:
+    def __init__(
+        self, header: Callable[[], Header], installed: str, own: Iterable[str] = ()
+    ) -> None:
         self.read: Header | None = None
+        self._own = [name for name in own if len(name) > 3]
         self._header = header
         self._installed = installed
 
@@ -100,7 +104,7 @@ class Serializer:
         """
         found = [_from_vcr(interaction) for interaction in cassette["interactions"]]
         text = dump(self._header(), in_order(found))
-        if leaks := list(find_leaks(text)):
+        if leaks := list(find_leaks(text, self._own)):
             raise CassetteError("Not recorded, for it would hold " + ", ".join(leaks))
         return text
 
@@ -322,7 +326,8 @@ def _field(name: str, value: Any) -> Any:
     if name == "apiKey":
         return _KEY
     if name == "cwd":
-        return [_WORKSPACE]
+        where = value if isinstance(value, list) else [value]
+        return [_WORKSPACE if _SCRATCH.search(path) else path for path in where]
     if name in ("createdAt", "created_at"):
         return _TIME
     if re.fullmatch(r"(?:\w+_)?duration_ms|(?:\w+D|d)urationMs", name):
@@ -384,30 +389,41 @@ def _is_text(value: Any) -> bool:
 # --- Checks ---------------------------------------------------------------------------------------
 
 _LEAKS = {
-    "an API key": r"\b(?:crsr|key|sk)_\w{8,}",
-    "a bearer token": r"(?i)\bbearer\s+\S+",
+    "an API key": r"(?i)\b(?:crsr|key|sk|pk|gh[opsu]|github_pat|glpat|xox[abps])[-_][\w-]{8,}"
+    r"|\bAKIA[0-9A-Z]{12,}|\bAIza[\w-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY",
+    "a bearer token": r"(?i)\bbearer\s+\S+|\bauthorization:\s*\S",
+    "a password": r"(?i)\bpass(?:word|wd)['\"]?\s*[:=]\s*\S|://[^/\s:@]+:[^/\s@]+@",
     "a signed token": r"\beyJ[\w-]{10,}",
-    "a path of a machine": r"(?<![\w.<>+=/~])/(?!sdk\.v1\.)[\w.-]+/[\w.-]+|\b[A-Z]:\\\w",
-    "a port": r"\b(?:127\.0\.0\.1|localhost):\d+",
-    "an id that was not replaced": rf"\b{_UUID}\b|\bcall_[0-9a-f]{{32}}\b",
-    "a time": r"\b20(?!00-01-01)\d\d-\d\d-\d\dT\d\d:\d\d",
+    # Base64 has slashes, too: there a path is known by its beginning alone.
+    "a path of a machine": r"(?<![\w.<>+=/~])/(?!sdk\.v1\.)[\w.-]+/[\w.-]+"
+    r"|(?<![\w.<])/(?:home|root|Users|tmp|var|private|etc|opt|mnt)\b"
+    r"|(?<!\w)~/\w|\bfile:/|\b[A-Z]:\\\w|\\\\\w+\\\w",
+    "a port": r"(?:\b(?:127\.0\.0\.1|0\.0\.0\.0|localhost)|\[::1?\]):\d+",
+    "an id that was not replaced": rf"(?i)\b{_UUID}\b|\b(?:call_)?[0-9a-f]{{32}}\b",
+    "a time": r"\b20(?!00-01-01)\d\d-\d\d-\d\d[T ]\d\d:\d\d|\b1[6-9]\d{11}\b",
     "an address": r"\b[\w.+-]+@[\w-]+\.\w{2,}\b",
 }
 # Error details come as bytes too, in base64.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{32,}")
 
 
-def find_leaks(text: str) -> Iterator[str]:
+def find_leaks(text: str, own: Iterable[str] = ()) -> Iterator[str]:
     """What looks as if it belongs in no repository, and the line where it stands; never itself.
+
+    Args:
+        text: The text of a cassette.
+        own: What is known of this machine and its user, and may not stand there either.
 
     >>> list(find_leaks("one: 1\\nkey: crsr_0123456789abcdef"))
     ['an API key (line 2)']
     """
     for number, line in enumerate(text.splitlines(), 1):
-        hidden = [_decoded(match[0]) for match in _BASE64.finditer(line)]
+        told = [line, *(_decoded(match[0]) for match in _BASE64.finditer(line))]
         for what, pattern in _LEAKS.items():
-            if any(re.search(pattern, told) for told in (line, *hidden)):
+            if any(re.search(pattern, one) for one in told):
                 yield f"{what} (line {number})"
+        if any(name in one for name in own for one in told):
+            yield f"something of this machine (line {number})"
 
 
 def _decoded(data: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,9 @@ from tests.spec_matrix import as_test
 
 HERE = Path(__file__).parent
 ACCOUNT = Account.from_environment()  # now: tests run in an environment without it
+HOME = str(Path.home())  # for the same reason
 TAPE = pytest.StashKey[Tape]()
+PASSED = pytest.StashKey[bool]()
 SENT = pytest.StashKey[list[str]]()
 
 
@@ -155,7 +160,10 @@ def _count_runs(patch: pytest.MonkeyPatch, sent: list[str], test: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def vcr_cassette_dir(pytestconfig: pytest.Config) -> str:
+def vcr_cassette_dir(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
+    # What is recorded takes the place of a good cassette only when all has gone well.
+    if _is_recording(pytestconfig):
+        return str(tmp_path_factory.mktemp("recorded"))
     return str(pytestconfig.getoption("--cassettes"))
 
 
@@ -170,17 +178,37 @@ def vcr_config(
 ) -> Iterator[dict[str, Any]]:
     config = request.config
     recording = _is_recording(config)
-    path = Path(vcr_cassette_dir, f"{default_cassette_name}.yaml")
+    name = f"{default_cassette_name}.yaml"
+    path = Path(config.getoption("--cassettes"), name)
     if not (recording or path.is_file()):
         pytest.fail(f"There is no cassette {path}. Record it: make record", pytrace=False)
+    key = ACCOUNT.key if ACCOUNT is not None else ""
     tape = Tape(
-        f"{default_cassette_name}.yaml",
+        name,
         recording=recording,
         cloud="account" if _on_account(request.node) else "stand-in",
+        own=(key, HOME, tempfile.gettempdir(), socket.gethostname()),
     )
     config.stash[TAPE] = tape  # for the hook that follows
     yield {}
     del config.stash[TAPE]
+    recorded = Path(vcr_cassette_dir, name)
+    # vcrpy has written it by now, unless it holds what belongs in no repository.
+    if recording and tape.checked and request.node.stash.get(PASSED, False) and recorded.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        shutil.copyfile(recorded, part)
+        part.replace(path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
 
 
 def pytest_recording_configure(config: pytest.Config, vcr: VCR) -> None:

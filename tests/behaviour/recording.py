@@ -6,7 +6,7 @@ import base64
 import importlib.metadata
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -66,21 +66,29 @@ class Tape:
         name: The cassette's name, for messages.
         recording: Whether it is being recorded; else it is played.
         cloud: What stands behind the bridge, if it is recorded.
+        own: What is known of this machine and its user, and may not be recorded.
 
     Attributes:
         misses: For each request that the cassette has no answer for, why.
+        checked: Whether `check` has found nothing wrong.
     """
 
     def __init__(
-        self, name: str, *, recording: bool, cloud: Literal["stand-in", "account"] = "stand-in"
+        self,
+        name: str,
+        *,
+        recording: bool,
+        cloud: Literal["stand-in", "account"] = "stand-in",
+        own: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.recording = recording
         self.misses: list[str] = []
+        self.checked = False
         self._cloud = cloud
         self._recorded: Header | None = None
         self._addresses = {HOST}
-        self._serializer = Serializer(lambda: self.header, INSTALLED)
+        self._serializer = Serializer(lambda: self.header, INSTALLED, own)
 
     @property
     def header(self) -> Header:
@@ -162,6 +170,7 @@ class Tape:
             wrong.append(f"{self.name} holds what nobody asks for:{told}\n{RECORD_AGAIN}")
         if wrong:
             raise CassetteError("\n\n".join(wrong))
+        self.checked = True
 
     def received(self, cassette: Cassette) -> list[ReceivedRun]:
         """The runs that the bridge was asked for, read from the requests."""
@@ -213,4 +222,9 @@ def _unplayed(cassette: Cassette) -> list[Request]:
 
 
 def _same_message(one: Request, other: Request) -> bool:
-    return bool(json.loads(one.body) == json.loads(other.body))
+    # As texts, for to Python `true`, 1 and 1.0 are equal.
+    return _in_order(one.body) == _in_order(other.body)
+
+
+def _in_order(body: bytes) -> str:
+    return json.dumps(json.loads(body), sort_keys=True)

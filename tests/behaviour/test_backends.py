@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from langchain_cursor_fakes import CursorCloud, ReceivedRun, Reply, answer
 from tests.behaviour.backends import NAMES, backends
 from tests.behaviour.cassettes import load
 from tests.behaviour.collected import Collected
-from tests.conftest import API_KEY, ROOT
+from tests.conftest import API_KEY, ROOT, plain_environment
 
 BECAUSE = "it is so"
 
@@ -63,7 +62,7 @@ def live(tmp_path: Path) -> Run:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "tests/behaviour", "-p", "no:cacheprovider", *flags],
             cwd=ROOT,
-            env={**os.environ, **environment, "COLUMNS": "200"},
+            env={**plain_environment(), **environment, "COLUMNS": "200"},
             capture_output=True,
             text=True,
             timeout=120,
@@ -150,14 +149,21 @@ def test_an_account_and_a_recording_have_one_process(
     config = SimpleNamespace(
         args_source=pytest.Config.ArgsSource.TESTPATHS,
         getoption=asked.get,
-        option=SimpleNamespace(numprocesses=2),
+        option=SimpleNamespace(numprocesses=None, dist="no"),
+        pluginmanager=SimpleNamespace(hasplugin=lambda name: name == "xdist"),
     )
+    plugin.pytest_cmdline_main(config)
+    assert vars(config.option) == (
+        {"numprocesses": None, "dist": "no"}
+        if asked
+        else {"numprocesses": "auto", "dist": "loadfile"}
+    )
+    config.option.numprocesses = 2
     if not asked:
         plugin.pytest_configure(config)
     else:
         with pytest.raises(pytest.UsageError, match="in one process: leave out -n"):
             plugin.pytest_configure(config)
-    assert (plugin.pytest_xdist_auto_num_workers(config) == 0) is bool(asked)
 
 
 @pytest.mark.clause("BEHAVIOUR-3")
@@ -187,3 +193,10 @@ def test_cassettes_can_be_recorded_from_an_account(
     status, out = live(*where)
     assert status == 0, out
     assert "2 passed" in out
+    account.brain = lambda run: "No."
+    before = [path.read_bytes() for path in recorded]
+    status, out = live("--live", "--record-mode=rewrite", *where, **using(account))
+    assert "2 failed" in out
+    # What has gone wrong replaces no good cassette.
+    assert [path.read_bytes() for path in recorded] == before
+    assert sorted(tmp_path.rglob("*.*")) == recorded

@@ -37,7 +37,7 @@ from tests.behaviour.cassettes import (
 from tests.behaviour.collected import Collected
 from tests.behaviour.isolation import isolate
 from tests.behaviour.recording import INSTALLED, cassette_name, is_recording
-from tests.conftest import ROOT
+from tests.conftest import ROOT, plain_environment
 
 CASSETTES = ROOT / "cassettes"
 HEADER = Header(INSTALLED, INSTALLED, "stand-in")
@@ -50,6 +50,7 @@ def run_suite(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=ROOT,
+        env=plain_environment(),
         capture_output=True,
         text=True,
         timeout=150,
@@ -137,6 +138,11 @@ TAMPERED: dict[str, tuple[str, Change | None, str]] = {
         "calls/ainvoke_answers",
         lambda text: text.replace("id: composer-2.5", "id: composer-2", 2),
         "-    id: composer-2\n  +    id: composer-2.5",
+    ),
+    "a changed type": (
+        "calls/a_message_says_what_it_cost_and_where_it_came_from",
+        lambda text: text.replace("enabled: true", "enabled: 1"),
+        "-      enabled: 1\n  +      enabled: true",
     ),
     "a changed lease, which no caller waits for": (
         "calls/a_conversation_goes_on",
@@ -337,13 +343,23 @@ def test_ids_keys_paths_ports_and_times_are_replaced() -> None:
 # --- Leaks ----------------------------------------------------------------------------------------
 
 LEAKS = {
-    "an API key": ["apiKey: crsr_0123456789", "key_abcdefgh", "sk_12345678"],
-    "a bearer token": ["authorization: Bearer abc"],
+    "an API key": [
+        *("apiKey: crsr_0123456789", "key_abcdefgh", "sk_12345678", "CRSR-0123456789"),
+        *("sk-proj-abcdefghijklmnop", "ghp_0123456789abcdef", "AKIA0123456789ABCDEF"),
+        *("xoxb-0123456789", "AIza0123456789abcdefghij", "-----BEGIN RSA PRIVATE KEY-----"),
+    ],
+    "a bearer token": ["authorization: Bearer abc", "Authorization: Basic abc"],
+    "a password": ["password: hunter2", "postgres://user:pw@host/db", "'passwd'='x'"],
     "a signed token": ["eyJhbGciOiJub25lIn0.e30.x"],
-    "a path of a machine": ["in /home/me", "cwd: /tmp/x/y", "'/Users/me'", "C:\\Users"],
-    "a port": ["http://127.0.0.1:4711/", "localhost:80"],
-    "an id that was not replaced": [_uuid(1), f"agent-{_uuid(2)}", "call_" + "0" * 32],
-    "a time": ["2026-01-02T03:04:05.678Z"],
+    "a path of a machine": [
+        *("in /home/me", "cwd: /tmp/x/y", "'/Users/me'", "C:\\Users", "HOME=/home/me", "cwd=/tmp"),
+        *("file:///x", "~/notes", ">/root", "\\\\server\\share"),
+    ],
+    "a port": ["http://127.0.0.1:4711/", "localhost:80", "[::1]:4711", "0.0.0.0:80"],
+    "an id that was not replaced": [
+        *(_uuid(1), f"agent-{_uuid(2)}", "call_" + "0" * 32, _uuid(0xABCDEF).upper(), "ab" * 16),
+    ],
+    "a time": ["2026-01-02T03:04:05.678Z", "2026-01-02 03:04:05", "at 1767323045678"],
     "an address": ["somebody@example.org"],
 }
 
@@ -363,14 +379,24 @@ def test_it_is_found_in_the_bytes_of_an_error_too() -> None:
 
 
 @pytest.mark.clause("CASSETTE-7")
-def test_it_is_not_even_recorded() -> None:
-    body = json.dumps({"text": "see /home/me/notes"})
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ("see /home/me/notes", "a path of a machine"),
+        ("on my-computer.", "something of this machine"),
+    ],
+)
+def test_it_is_not_even_recorded(said: str, what: str) -> None:
+    body = json.dumps({"text": said})
     interaction = {
-        "request": {"method": "POST", "uri": "http://x/a/B", "body": body, "headers": {}},
+        "request": {"method": "POST", "uri": f"http://x{SERVICE}/B", "body": body, "headers": {}},
         "response": {"status": {"code": 200}, "headers": {}, "body": {"string": b"{}"}},
     }
-    with pytest.raises(CassetteError, match="Not recorded, for it would hold a path of a machine"):
-        Serializer(lambda: HEADER, INSTALLED).serialize({"interactions": [interaction]})
+    serializer = Serializer(lambda: HEADER, INSTALLED, ["my-computer", "me"])
+    with pytest.raises(
+        CassetteError, match=rf"Not recorded, for it would hold {what} \(line \d+\)$"
+    ):
+        serializer.serialize({"interactions": [interaction]})
 
 
 @pytest.mark.clause("CASSETTE-2")

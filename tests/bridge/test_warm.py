@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,16 @@ from langchain_cursor import (
     list_models,
 )
 from langchain_cursor.serializer import parse
-from langchain_cursor_fakes import DEFAULT_MODELS, CursorCloud, Delay, Delays, Error, Text
+from langchain_cursor_fakes import (
+    DEFAULT_MODELS,
+    CursorCloud,
+    Delay,
+    Delays,
+    Error,
+    ReceivedRun,
+    Step,
+    Text,
+)
 from tests.behaviour.sdks import sdk_without_sandbox
 from tests.bridge.test_processes import _runtime
 from tests.conftest import Scripts, until
@@ -232,13 +242,21 @@ def test_the_longest_keep_alive_of_two_models_holds(own_chat: Chat) -> None:
 def test_a_bridge_that_has_grown_is_replaced_and_no_call_waits_or_fails(
     own_chat: Chat, cloud: CursorCloud
 ) -> None:
-    cloud.brain = lambda run: [Text("a "), Delay(1.5), Text("b")] if "slow" in run.text else "ok"
+    go_on = threading.Event()
+
+    def slow(run: ReceivedRun) -> Iterator[Step]:
+        yield Text("a ")
+        while not go_on.is_set():
+            yield Delay(0.02)
+        yield Text("b")
+
+    cloud.brain = lambda run: slow(run) if "slow" in run.text else "ok"
     model = own_chat(bridge_max_rss=2**40)
     model.invoke("x")
     runtime = _runtime(model)
     first = runtime._bridge
     with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(model.invoke, "slow")
+        under_way = pool.submit(model.invoke, "slow")
         cloud.wait_for(lambda cloud: any("slow" in run.received.text for run in cloud.runs))
         started = time.monotonic()
         model.model_copy(update={"bridge_max_rss": 1}).invoke("x")
@@ -247,7 +265,8 @@ def test_a_bridge_that_has_grown_is_replaced_and_no_call_waits_or_fails(
         assert until(lambda: runtime._bridge is not first)
         assert model.invoke("x").text == "ok"
         assert first.process.alive  # a call still runs there
-        assert slow.result().text == "a b"
+        go_on.set()
+        assert under_way.result(10).text == "a b"
     assert until(lambda: not first.process.alive)
     assert until(lambda: len(runtime._processes) == 1)
     assert runtime._lease.held

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.metadata import requires
 from pathlib import Path
@@ -60,6 +61,21 @@ def test_the_wheel_holds_both_packages_the_extension_and_the_type_marks(wheel: P
     } <= names
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"langchain_cursor", "langchain_cursor_fakes"}
+
+
+@pytest.mark.clause("PACKAGE-4")
+def test_the_sdist_holds_what_its_tests_need(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = [path for path in ROOT.iterdir() if path.suffix in (".py", ".toml", ".md")]
+    for folder in ("tests", "spec", "cassettes", "examples", "benchmarks", "fakes"):
+        wanted += [path for path in (ROOT / folder).rglob("*.*") if path.is_file()]
+    assert {
+        path.relative_to(ROOT).as_posix() for path in wanted if "__pycache__" not in path.parts
+    } <= names
 
 
 # What is not on the page: where the package and the plugin came from.
