@@ -150,7 +150,7 @@ def cloud(session_cloud: CursorCloud) -> CursorCloud:
 
 
 @pytest.fixture
-def offline(session_cloud: CursorCloud) -> Iterator[None]:
+def offline(session_cloud: CursorCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """An environment in which `ChatCursor()` talks to the stand-in."""
     # Not by the fixture `cloud`: its name would hide the examples' own.
     cloud = as_new(session_cloud)
@@ -158,6 +158,7 @@ def offline(session_cloud: CursorCloud) -> Iterator[None]:
         for name in list(os.environ):
             if name.startswith("CURSOR_"):
                 patch.delenv(name)
+        patch.setenv("LANGCHAIN_CURSOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
         patch.setenv("CURSOR_BACKEND_URL", cloud.url)
         patch.setenv("CURSOR_API_KEY", "crsr_example_0123456789")
         yield

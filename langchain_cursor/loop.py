@@ -58,8 +58,9 @@ class PrivateLoop:
             CursorClosedError: The interpreter is ending.
         """
         self.refuse_own_thread()
-        job = self.submit(make)
+        job: Job[T] = Job(self.loop)
         try:
+            self.submit(make, job)
             keep_waiting(job.ends_within)
             return job.future.result()
         except BaseException:
@@ -73,11 +74,12 @@ class PrivateLoop:
 
         If the caller's task is cancelled, so is the coroutine.
         """
-        job = self.submit(make)
+        job: Job[T] = Job(self.loop)
         try:
+            self.submit(make, job)
             await job.ended()
             return job.future.result()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt):
             job.cancel()
             raise
         finally:
@@ -109,15 +111,19 @@ class PrivateLoop:
         if threading.get_ident() != self._thread.ident:
             self._thread.join(timeout)
 
-    def submit(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Job[T]:
+    def submit(self, make: Callable[[], Coroutine[Any, Any, T]], job: Job[T]) -> None:
         """Start a coroutine here.
+
+        Args:
+            make: Makes it, on the loop.
+            job: What becomes of it. The caller has it already: Ctrl-C may come when the coroutine
+                is on its way and this has not returned.
 
         Raises:
             CursorClosedError: The interpreter is ending.
         """
         if self._closing:
             raise CursorClosedError(_ENDING)
-        job: Job[T] = Job(self.loop)
         self._jobs[job.future] = job
         job.future.add_done_callback(self._forget)
         try:
@@ -126,7 +132,6 @@ class PrivateLoop:
         except RuntimeError as error:
             self._forget(job.future)
             raise CursorClosedError(_ENDING) from error
-        return job
 
     def _forget(self, future: Future[Any]) -> None:
         self._jobs.pop(future, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import replace
@@ -18,7 +18,7 @@ from langchain_cursor.bridge.launch import BridgeSettings
 from langchain_cursor.catalog import ModelInfo
 from langchain_cursor.channel import Channel
 from langchain_cursor.errors import CursorClosedError
-from langchain_cursor.loop import call_at_end, call_in_child, current_loop, private_loop
+from langchain_cursor.loop import Job, call_at_end, call_in_child, current_loop, private_loop
 from langchain_cursor.pool import Member, choose
 from langchain_cursor.runtime import CallSettings, Runtime
 from langchain_cursor.session import Agent
@@ -85,9 +85,10 @@ class User:
         private.refuse_own_thread()
         channel: Channel[Any] = Channel(private.loop)
         _channels.add(channel)
-        job = private.submit(lambda: _produce(channel, self._id, bridge, settings, talk))
+        job: Job[T] = Job(private.loop)
         job.future.add_done_callback(lambda _: channel.end())
         try:
+            private.submit(lambda: _produce(channel, self._id, bridge, settings, talk), job)
             yield from channel.read()
             yield [job.future.result()]
         finally:
@@ -104,9 +105,10 @@ class User:
         private = private_loop()
         channel: Channel[Any] = Channel(private.loop)
         _channels.add(channel)
-        job = private.submit(lambda: _produce(channel, self._id, bridge, settings, talk))
+        job: Job[T] = Job(private.loop)
         job.future.add_done_callback(lambda _: channel.end())
         try:
+            private.submit(lambda: _produce(channel, self._id, bridge, settings, talk), job)
             async with aclosing(channel.aread()) as batches:
                 async for items in batches:
                     yield items
@@ -137,13 +139,15 @@ class User:
             settings: What to warm.
             on_failure: Gets the exception, on another thread.
         """
-        job = private_loop().submit(lambda: _prewarm(self._id, bridge, settings))
 
         def done(future: Future[None]) -> None:
             error = None if future.cancelled() else future.exception()
             if error is not None and not isinstance(error, CursorClosedError):
                 on_failure(error)
 
+        private = private_loop()
+        job: Job[None] = Job(private.loop)
+        private.submit(lambda: _prewarm(self._id, bridge, settings), job)
         job.future.add_done_callback(done)
 
     def models(self, bridge: BridgeSettings) -> tuple[ModelInfo, ...]:
@@ -253,6 +257,12 @@ def _use(user: int, bridge: BridgeSettings) -> Iterator[Runtime]:
 
 
 async def _close(user: int) -> None:
+    closing = _beside(_close_all(user))
+    await asyncio.wait([closing])
+    closing.result()
+
+
+async def _close_all(user: int) -> None:
     calls = _calls.get(user, set()) - {asyncio.current_task()}
     for task in calls:
         task.cancel()
@@ -303,8 +313,12 @@ def _end_unused(runtime: Runtime) -> None:
 
 
 def _end_beside(runtime: Runtime) -> asyncio.Task[None]:
-    """End a runtime in a task of its own: who waits for it may give up, and then it ends too."""
-    task = asyncio.ensure_future(_end(runtime))
+    return _beside(_end(runtime))
+
+
+def _beside(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Do it in a task of its own: who waits for it may give up, and then it is done too."""
+    task = asyncio.ensure_future(work)
     _ending.add(task)
     task.add_done_callback(_ending.discard)
     return task

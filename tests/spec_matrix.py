@@ -1,6 +1,6 @@
 """`make spec`: which clause of spec/ is proved by how many tests, on which backend.
 
-It fails if a clause has no test, if a test names a clause that does not exist, or none at all.
+It fails if a clause has no test or no example, or if a test names none, or one that does not exist.
 """
 
 from __future__ import annotations
@@ -21,6 +21,23 @@ ROOT = Path(__file__).resolve().parent.parent
 BACKENDS = ("pure", "fake", "cassette", "bridge", "live")
 _CLAUSE = re.compile(r"(?:\*\*|#+ |\| )([A-Z]+-\d+)\b")
 _FENCE = re.compile(r"`{3,}")
+# Clauses that take a process, a terminal or an attacker to show: their tests are the example.
+TESTS_ALONE = frozenset(
+    f"{name}-{number}"
+    for name, numbers in {
+        "BEHAVIOUR": (1, 3, 4),
+        "BRIDGE": range(1, 13),
+        "CASSETTE": (1, 5, 6, 8, 9),
+        "CLI": (*range(3, 8), *range(9, 13), *range(14, 21)),
+        "EXAMPLES": range(1, 7),
+        "PACKAGE": range(3, 9),
+        "RUNTIME": (23,),
+        "SCALE": range(1, 4),
+        "SECURITY": (*range(3, 7), *range(13, 18)),
+        "SPEC": range(1, 9),
+    }.items()
+    for number in numbers
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,38 @@ def clauses(page: str) -> Iterator[str]:
             fence = "" if line.strip() == fence else fence or match[0]
         elif not fence and (match := _CLAUSE.match(line)):
             yield match[1]
+
+
+def without_example(page: str) -> list[str]:
+    """The clauses that no example follows before the next heading: neighbours may share one."""
+    waiting: list[str] = []
+    found: list[str] = []
+    fence = ""
+    for line in page.splitlines():
+        if match := _FENCE.match(line):
+            if not fence and line.strip() == "```python":
+                waiting.clear()
+            fence = "" if line.strip() == fence else fence or match[0]
+        elif not fence:
+            if line.startswith("#"):
+                found += waiting
+                waiting.clear()
+            if match := _CLAUSE.match(line):
+                waiting.append(match[1])
+    return found + waiting
+
+
+def example_complaints(directory: Path = ROOT / "spec") -> list[str]:
+    """Which clauses should have an example and have none, or have one that nobody knows of."""
+    bare = {
+        clause
+        for path in directory.glob("*.md")
+        for clause in without_example(path.read_text(encoding="utf-8"))
+    }
+    return [
+        *(f"{clause} has no example" for clause in sorted(bare - TESTS_ALONE)),
+        *(f"{clause} has an example, see `TESTS_ALONE`" for clause in sorted(TESTS_ALONE - bare)),
+    ]
 
 
 def pages(directory: Path = ROOT / "spec") -> dict[str, list[str]]:
@@ -116,7 +165,7 @@ def main() -> int:
     print(matrix(stated, tests))
     totals = Counter(test.backend for test in tests)
     print(f"\n  {'tests':16}" + "".join(f"{totals[backend]:>10}" for backend in BACKENDS))
-    wrong = complaints(stated, tests)
+    wrong = [*complaints(stated, tests), *example_complaints()]
     for complaint in wrong:
         print(complaint, file=sys.stderr)
     return 1 if wrong else 0

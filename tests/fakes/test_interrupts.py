@@ -7,10 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from langchain_cursor import ChatCursor
+from langchain_cursor.loop import Job, private_loop
 from langchain_cursor_fakes import FakeCursor, Hang, Text
 
 
@@ -36,6 +38,33 @@ def interrupt() -> Iterator[Callable[[], None]]:
     for thread in threads:
         thread.join(5)
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.clause("RUNTIME-21")
+@pytest.mark.fake
+@pytest.mark.parametrize("mode", ["invoke", "stream"])
+def test_ctrl_c_that_comes_when_a_call_is_on_its_way_cancels_it(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    fake = FakeCursor(lambda _: [Text("a"), Hang()])
+    model = ChatCursor(sdk_loader=fake.sdk, timeout=20.0)
+    model.prewarm()
+    loop = private_loop().loop
+    plain = loop.call_soon_threadsafe
+
+    def interrupted(callback: Any, *arguments: Any, **named: Any) -> Any:
+        plain(callback, *arguments, **named)
+        if getattr(callback, "__func__", None) is Job.start:
+            fake.wait_for(lambda fake: fake.runs)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+    call = {"invoke": model.invoke, "stream": lambda text: list(model.stream(text))}[mode]
+    with pytest.raises(KeyboardInterrupt):
+        call("x")
+    fake.wait_for(lambda fake: fake.runs[0].outcome == "cancelled")
+    monkeypatch.undo()
+    model.close()
 
 
 @pytest.mark.clause("RUNTIME-23")

@@ -25,6 +25,7 @@ from langchain_cursor import (
     ChatCursor,
     CursorAuthenticationError,
     CursorBridgeError,
+    CursorClosedError,
     CursorContractError,
     CursorError,
     CursorModelNotFoundError,
@@ -638,6 +639,24 @@ async def test_a_cancelled_close_ends_the_bridge_all_the_same(chat: Chat) -> Non
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(model.aclose(), 0.05)
     assert until(lambda: not any(bridge.alive for bridge in fake._bridges))
+
+
+@pytest.mark.clause("RUNTIME-22")
+async def test_a_close_that_is_cancelled_while_it_cancels_calls_ends_the_bridge_too(
+    chat: Chat,
+) -> None:
+    fake = FakeCursor([Hang()], phases=Phases(close=0.1), real_time=True)
+    model = chat(fake)
+    call = asyncio.ensure_future(model.ainvoke("x"))
+    await fake.await_for(lambda fake: fake.runs)
+    closing = asyncio.ensure_future(model.aclose())
+    await fake.await_for(lambda fake: fake.runs[0].outcome == "cancelled")
+    closing.cancel()  # its agent is still being closed
+    with pytest.raises(CursorClosedError):
+        await call
+    (bridge,) = fake._bridges
+    await fake.await_for(lambda fake: not any(agent.is_open for agent in fake.agents))
+    assert await asyncio.to_thread(until, lambda: not bridge.alive)
 
 
 @pytest.mark.clause("FAKE-6")

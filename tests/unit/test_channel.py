@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from langchain_cursor.channel import Channel
-from langchain_cursor.loop import private_loop
+from langchain_cursor.loop import Job, private_loop
 
 
 def produce(channel: Channel[int], count: int, put: list[int]) -> None:
@@ -23,7 +23,9 @@ def produce(channel: Channel[int], count: int, put: list[int]) -> None:
                 await channel.room()
             put.append(number)
 
-    job = private_loop().submit(work)
+    private = private_loop()
+    job: Job[None] = Job(private.loop)
+    private.submit(work, job)
     job.future.add_done_callback(lambda _: channel.end())
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from langchain_cursor import loop
 from langchain_cursor.errors import CursorClosedError
-from langchain_cursor.loop import PrivateLoop, private_loop
+from langchain_cursor.loop import Job, PrivateLoop, private_loop
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
 
@@ -225,7 +225,8 @@ def test_who_waits_for_work_that_will_not_end_is_told(monkeypatch: pytest.Monkey
             with contextlib.suppress(asyncio.CancelledError):
                 await finish.wait()
 
-    job = own.submit(stubborn)
+    job: Job[None] = Job(own.loop)
+    own.submit(stubborn, job)
     assert began.wait(5)
     own.end(timeout=5)
     with pytest.raises(CursorClosedError):
@@ -246,7 +247,7 @@ def test_what_begins_while_the_loop_ends_is_cancelled_too() -> None:
         finally:
             late.append(asyncio.ensure_future(asyncio.sleep(60)))
 
-    private.submit(work)
+    private.submit(work, Job(private.loop))
     assert running.wait(2)
     private.end(timeout=2)
     assert [task.cancelled() for task in late] == [True]

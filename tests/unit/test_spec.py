@@ -14,7 +14,15 @@ import pytest
 from langchain_cursor.bridge import launch
 from tests.conftest import COLLECTED, ROOT
 from tests.spec_matrix import Test as Named
-from tests.spec_matrix import as_test, clauses, complaints, matrix, pages
+from tests.spec_matrix import (
+    as_test,
+    clauses,
+    complaints,
+    example_complaints,
+    matrix,
+    pages,
+    without_example,
+)
 
 clause = pytest.mark.clause
 
@@ -69,6 +77,44 @@ def test_every_page_but_none_without_clauses_is_read(tmp_path: Path) -> None:
     (tmp_path / "one.md").write_text("## ONE-1: a clause", encoding="utf-8")
     (tmp_path / "none.md").write_text("Only prose.", encoding="utf-8")
     assert pages(tmp_path) == {"one.md": ["ONE-1"]}
+
+
+@clause("SPEC-8")
+def test_every_clause_has_an_example() -> None:
+    assert example_complaints() == []
+
+
+@clause("SPEC-8")
+def test_neighbours_share_an_example_and_a_heading_ends_it(tmp_path: Path) -> None:
+    page = """\
+## A-1: shown
+
+**A-2** And this.
+
+```python
+pass  # **A-8** is none
+```
+
+**A-3** Not shown.
+
+```console
+$ ls
+```
+
+# A heading
+
+| A-4 | shown |
+
+```python
+```
+
+| A-5 | not shown |
+"""
+    assert without_example(page) == ["A-3", "A-5"]
+    (tmp_path / "one.md").write_text(page, encoding="utf-8")
+    said = example_complaints(tmp_path)
+    assert said[:2] == ["A-3 has no example", "A-5 has no example"]
+    assert "CLI-3 has an example, see `TESTS_ALONE`" in said  # its page is not there
 
 
 @clause("SPEC-7")
