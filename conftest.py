@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from doctest import ELLIPSIS
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from sybil import Sybil
@@ -15,7 +16,8 @@ from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
 
-from langchain_cursor_fakes import CursorCloud, Delays, answer
+if TYPE_CHECKING:  # pytest-xdist loads this once more than there are workers
+    from langchain_cursor_fakes import CursorCloud
 
 pages = Sybil(
     parsers=[PythonCodeBlockParser(), DocTestParser(optionflags=ELLIPSIS)],
@@ -130,12 +132,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def session_cloud() -> Iterator[CursorCloud]:
     """One stand-in for Cursor's cloud for the whole run."""
+    from langchain_cursor_fakes import CursorCloud
+
     with CursorCloud() as cloud:
         yield cloud
 
 
 def as_new(cloud: CursorCloud) -> CursorCloud:
     """The stand-in with nothing changed and nothing recorded."""
+    from langchain_cursor_fakes import Delays, answer
+
     cloud.brain, cloud.delays = answer, Delays()
     cloud.refused_keys, cloud.refuse_all_keys = frozenset(), False
     cloud.system_prompt_allowed, cloud.http_error = True, None

@@ -15,20 +15,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from packaging.version import Version
 
-from langchain_cursor import ChatCursor
-from langchain_cursor_fakes import CursorCloud
+if TYPE_CHECKING:  # pytest-xdist loads this once more than there are workers
+    from langchain_cursor import ChatCursor
+    from langchain_cursor_fakes import CursorCloud
 
 API_KEY = "crsr_test_0123456789abcdef"
 ROOT = Path(__file__).resolve().parent.parent
 
 _calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("dev", max_examples=50, **_calm)
+settings.register_profile("dev", max_examples=30, **_calm)
 # The same examples each time: a change is not held up by what it did not change.
 settings.register_profile("ci", max_examples=400, derandomize=True, **_calm)
 settings.register_profile("long", max_examples=5000, **_calm)
@@ -69,6 +70,7 @@ def chat(cloud: CursorCloud) -> Callable[..., ChatCursor]:
 
     They share one bridge, which outlives each of them by `keep_alive`.
     """
+    from langchain_cursor import ChatCursor
 
     def make(**arguments: Any) -> ChatCursor:
         return ChatCursor(**{"api_key": API_KEY, "base_url": cloud.url, **arguments})
@@ -79,6 +81,8 @@ def chat(cloud: CursorCloud) -> Callable[..., ChatCursor]:
 @pytest.fixture
 def own_chat(cloud: CursorCloud) -> Iterator[Callable[..., ChatCursor]]:
     """Makes models with a bridge of their own, which ends with the test."""
+    from langchain_cursor import ChatCursor
+
     made: list[ChatCursor] = []
 
     def make(**arguments: Any) -> ChatCursor:
