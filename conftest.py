@@ -93,13 +93,14 @@ def _is_whole(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker more than there are processors, for a quarter of the time goes by in waiting."""
+    """As many as there are processors, and one more where there are no bridges to share them."""
     told = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", "")
     if hasattr(os, "sched_getaffinity"):  # less than all in a container
         processors = len(os.sched_getaffinity(0))
     else:
         processors = os.cpu_count() or 1
-    return int(told) if told.isdecimal() else min(processors, 7) + 1
+    more = 1 if config.option.markexpr == "not bridge" else 0
+    return int(told) if told.isdecimal() else min(processors, 7) + more
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -308,13 +308,15 @@ def test_close_reaches_the_calls_of_all_threads_that_called_first(
 
 @pytest.mark.clause("CHAT-9")
 def test_a_failure_is_told_when_no_time_is_left_to_try_again(
-    chat: Chat, cloud: CursorCloud
+    chat: Chat, cloud: CursorCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("langchain_cursor.runtime.random.uniform", lambda *_: 1000.0)
     cloud.brain = lambda run: [Error("resource_exhausted", "slow down")]
     started = time.monotonic()
     with pytest.raises(CursorRateLimitError, match="slow down"):
-        chat(timeout=0.6, max_retries=9).invoke("x")
-    assert time.monotonic() - started < 3
+        chat(timeout=60, max_retries=9).invoke("x")
+    assert time.monotonic() - started < 30
+    assert len(cloud.runs) == 1
 
 
 @pytest.mark.clause("CHAT-12")
