@@ -22,6 +22,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     outcome = yield
     report = outcome.get_result()
     if report.when == "call":
+        # One that was expected to fail and did not has passed, too, but pytest would count an
+        # error at its end as one more expected failure.
         item.stash[_PASSED] = report.passed and not hasattr(report, "wasxfail")
 
 

@@ -51,13 +51,18 @@ def test_failed_by_itself(fake_cursor):
 
 def test_skipped(fake_cursor):
     fake_cursor.reply_with(["one"])
-    pytest.skip("not today")
+    pytest.skip("before the reply is asked for: it must not be missed")
 
 
-@pytest.mark.xfail
+@pytest.mark.xfail(reason="fails before the reply is asked for")
 def test_expected_to_fail(fake_cursor):
     fake_cursor.reply_with(["one"])
     raise ValueError("known")
+
+
+@pytest.mark.xfail(reason="passes all the same, and is not judged by the reply that is left")
+def test_expected_to_fail_that_passes(fake_cursor):
+    fake_cursor.reply_with(["one"])
 
 
 @pytest.fixture
@@ -77,10 +82,11 @@ def test_the_fixture_checks_the_script_at_the_end(pytester: pytest.Pytester) -> 
     # By its module, whether or not the installed package has the entry point yet.
     plugins = ["no:langchain_cursor", "langchain_cursor_fakes.pytest_plugin", "no:asyncio"]
     out = str(pytester.runpytest("-q", *(f"-p{name}" for name in plugins)).stdout)
-    assert "1 failed, 4 passed, 1 skipped, 1 xfailed, 3 errors" in out
+    assert "1 failed, 4 passed, 1 skipped, 1 xfailed, 1 xpassed, 3 errors" in out
     assert "Not asked for, of the script's replies: 'two'" in out
     assert "ERROR test_app.py::test_swallowed_failure" in out
     assert "FAILED test_app.py::test_failed_by_itself - ValueError: by itself" in out
+    # The three are two whose script was not followed, and the one that could not begin.
     for alone in ("test_failed_by_itself", "test_skipped", "test_expected_to_fail"):
         assert f"ERROR test_app.py::{alone}" not in out
     assert out.count("ERROR test_app.py::test_not_begun - ValueError: before the test") == 1
