@@ -64,7 +64,7 @@ test-ray: ray  ## Run the example that uses Ray.
 
 coverage: $(READY)  ## Run all tests and show which lines and branches none of them reaches.
 	@# Under coverage's own hook a forked child of that test ends with 1.
-	$(BIN)/python -m pytest --cov --deselect 'tests/bridge/test_processes.py::test_multiprocessing_children_answer_and_leave_nothing[fork]'
+	$(BIN)/python -m pytest --cov -n auto --deselect 'tests/bridge/test_processes.py::test_multiprocessing_children_answer_and_leave_nothing[fork]'
 
 mutants: $(READY)  ## Break the pure modules in thousands of ways: do the tests notice? (An hour.)
 	$(INSTALL) 'mutmut>=3.8,<4'

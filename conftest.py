@@ -85,7 +85,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    picked = ("keyword", "lf", "failedfirst", "stepwise", "usepdb", "collectonly")
+    # pytest-cov has asked for the number of processes before it is decided here.
+    picked = ("keyword", "lf", "failedfirst", "stepwise", "usepdb", "collectonly", "cov_source")
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not any(
         getattr(config.option, name, None) for name in picked
     )
